@@ -18,7 +18,7 @@ from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.serving.period import starting_meta
-from dovetail.live.serving.scheduler import build_scheduler, manifest_text
+from dovetail.live.serving.scheduler import build_scheduler
 from dovetail.live.serving.virtual_live import play
 from dovetail.live.store.database import Database
 from dovetail.live.store.queries import Queries
@@ -34,9 +34,8 @@ SPEC = JobSpec(name="job", command=("train",), workdir="/")
 
 
 def manifest(policy: str = "fifo", cluster: str = "1x2", engine: str = "local:2") -> str:
-    return manifest_text(
-        build_scheduler(policy, Cluster.parse(cluster), {}, stated_s=lambda job: 0.0), engine
-    )
+    scheduler = build_scheduler(policy, Cluster.parse(cluster), {}, stated_s=lambda job: 0.0)
+    return scheduler.manifest_text(engine)
 
 
 def test_tasks_are_called_as_lists_call_them(tmp_path: Path) -> None:

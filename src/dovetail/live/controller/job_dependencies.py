@@ -1,4 +1,4 @@
-"""Which jobs wait for others to start or end, and whether what they wait for has happened."""
+"""Dependencies between jobs: which wait for others to start or end, and which are met."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ DEPENDENCY, NEVER_MET = "Dependency", "DependencyNeverSatisfied"
 
 
 class JobDependencies:
-    """Owns who depends on whom, and how jobs ended that others asked about."""
+    """Owns the dependencies by the job that they wait for, and the ends of such jobs."""
 
     def __init__(self, jobs: LiveJobs, archive: Archive) -> None:
         self._jobs = jobs
         self._archive = archive
         # By job, the numbers of those that depend on it, and in which ways.
         self._dependents: dict[int, dict[int, tuple[Dependency, ...]]] = {}
-        # The archive learns of an end only when this instant is durable; dependents ask at once.
+        # The archive has an end only when this instant is durable; dependents look it up at once.
         self._over: dict[int, StoredJob] = {}
-        # A job that waits for an array asks about all its tasks at every end; ends do not change.
+        # A job that waits for an array checks all its tasks at every end of one. Ends stay, so they
+        # are cached.
         self._ends: dict[int, State] = {}
         # By job, the index of the dependency that keeps it out: all before it are met.
         self._blocked: dict[int, int] = {}
@@ -55,7 +56,7 @@ class JobDependencies:
                 yield job
 
     def _matters(self, job: LiveJob, number: int, dependencies: Sequence[Dependency]) -> bool:
-        """Returns whether the obstacle of a job may be another one after this start or end."""
+        """Returns whether this start or end may change the obstacle of a job."""
         reason = job.record.reason
         at = self._blocked.get(job.number, -1)
         waits_for_another = at >= 0 and job.spec.after[at].job != number
@@ -67,7 +68,7 @@ class JobDependencies:
         return not (waits_for_another and reason == DEPENDENCY)
 
     def blocking(self, job: LiveJob) -> Dependency | None:
-        """Returns the dependency that keeps a job out; first one that never can be met."""
+        """Returns the dependency that keeps a job out; rather one that can never be met."""
         after = job.spec.after
         at = self._blocked.pop(job.number, -1)
         if at < 0:
@@ -114,7 +115,7 @@ class JobDependencies:
         """Returns a job that is over, even if it is so since this instant only."""
         return self._over.get(number) or self._archive.find(number)
 
-    # What happens to jobs.
+    # Ends.
 
     def forget_blocking(self, number: int) -> None:
         """Forgets what keeps a job out."""

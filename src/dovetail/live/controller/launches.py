@@ -12,7 +12,7 @@ from dovetail.wire.agent import Launch
 from dovetail.wire.spec import EACH_GPU, JobSpec
 
 SHELL = ("/bin/sh",)
-"""The interpreter of a script that names none, as of any program without one."""
+"""The interpreter of a script whose first line has none."""
 
 
 def launcher_in(folder: Path) -> Callable[[int, JobSpec], Launch]:
@@ -42,7 +42,7 @@ def launcher_in(folder: Path) -> Callable[[int, JobSpec], Launch]:
 
 
 def command_of(spec: JobSpec, folder: Path) -> tuple[str, ...]:
-    """Returns the command line of a worker; it is executed as it is, by no shell."""
+    """Returns the command line of a worker; it is executed without a shell."""
     if spec.paced:
         return synthetic_spec(spec).command()
     if not spec.script:

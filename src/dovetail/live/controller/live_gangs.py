@@ -1,4 +1,4 @@
-"""The gangs of the live jobs: made when first needed, and marked when they must act."""
+"""The gangs of the live jobs: made when first used, and touched when they must act."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Launches = Callable[[int, JobSpec], Launch]
 
 
 class LiveGangs:
-    """Makes gangs and owns the set of those that must act before the instant is over.
+    """Makes gangs and owns the set of touched ones, which must act before the instant is over.
 
     `settled` is False until every node has reported its inventory or is down. No gang acts before
     that: its workers may still run on a node that has not answered the new controller.
@@ -55,7 +55,7 @@ class LiveGangs:
         gang.roster.launch = replace(gang.roster.launch, environment=environment, restarts=restarts)
 
     def touch(self, job: LiveJob) -> None:
-        """Marks the gang of a job: it decides and sends orders before the instant is over."""
+        """Marks the gang of a job to be reconciled before the instant is over."""
         self._touched[job.number] = job
 
     @property
@@ -70,6 +70,6 @@ class LiveGangs:
 
 
 def _first_worker(spec: JobSpec, record: JobRecord) -> FirstWorker:
-    """Returns how the workers are started: of a job with a range of GPUs, one alone at first."""
+    """Returns the start of a job's workers: with a range of GPUs, one worker starts alone."""
     ranged = spec.elastic and not spec.paced
     return FirstWorker(ranged, alone=spec.min_gpus == 1, spoke=spec.paced or record.spoke)

@@ -23,12 +23,12 @@ from dovetail.wire.agent import (
 )
 
 STRAY_GRACE_S = 0.0
-"""A worker that no job has is killed at once: what it did is on record as over."""
+"""A worker that no job has is killed at once: its job is over on record."""
 
 
 @dataclass(slots=True)
 class Outbox:
-    """Owns which gangs may have orders to send, and sends those with all other orders."""
+    """Owns which gangs may have orders to send, and sends their orders and all others."""
 
     jobs: LiveJobs
     gangs: LiveGangs
@@ -41,7 +41,7 @@ class Outbox:
     _marked: dict[int, LiveJob] = field(default_factory=dict, init=False)
 
     def mark(self, job: LiveJob) -> None:
-        """Marks a job whose gang has decided something since orders were sent last."""
+        """Marks a job whose gang may have new orders."""
         self._marked[job.number] = job
 
     def send(self, now: float) -> None:
@@ -62,10 +62,10 @@ class Outbox:
                 stray.end_sent_s = now
                 orders.append((stray.node, EndWorker(*key, STRAY_GRACE_S)))
         for node, payload in orders:
-            self.post.send(node, order_of(self.epoch, payload))
+            self.post.send(node, _as_order(self.epoch, payload))
 
 
-def order_of(
+def _as_order(
     epoch: int, payload: StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest
 ) -> AgentOrder:
     """Returns an order of the controller of an epoch."""

@@ -1,7 +1,7 @@
 """The scheduler's tables, changed in one place: each change is also a fact of the event log.
 
 A replay rebuilds the tables from the log alone, so a change without its fact, or a fact without
-its change, would make a log that cannot be replayed. What concerns the policy is noted as well.
+its change, would make a log that cannot be replayed. Changes that concern the policy are collected.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RecordedTables:
         """Returns the progress of a job by now, in solo seconds."""
         return self.state.done_s((row,))[0]
 
-    # What the policy must hear of.
+    # Changes for the policy.
 
     @property
     def concern_policy(self) -> bool:
@@ -61,12 +61,12 @@ class RecordedTables:
         return changes
 
     def wake(self) -> None:
-        """Records that the time has come at which the policy wanted to be asked."""
+        """Records that it is the time at which the policy wanted to be asked."""
         self._woke = True
         self._log.fact(facts.Woke(self.now))
 
     def learn(self, learner: LearningBelief, *, is_new: bool = True) -> None:
-        """Adopts what is believed now if it `is_new`: the policy is asked again. Keeps its text."""
+        """Gives the policy a belief that `is_new` and asks it again; stores what was learned."""
         if is_new:
             show(self.state.view, physics=learner.physics)
             if not self._woke:
@@ -102,7 +102,7 @@ class RecordedTables:
         """Takes a job out of the cluster for good. `how` is one of `core.trace.ENDS`."""
         state = self.state
         if row not in state.plan.placed and row not in state.waiting:
-            # The log cannot end a job that it never let wait.
+            # In the log only a submitted job can end.
             self._enqueue(row)
         state.end(row)
         self._ended.append(row)
@@ -141,7 +141,7 @@ class RecordedTables:
         self._log.fact(facts.Shrunk(self.now, row, placement, rate, self.now))
 
     def preempt(self, row: int, *, loses_all: bool) -> None:
-        """Takes a job off its GPUs by the policy's will; `loses_all` its progress with it."""
+        """Takes the GPUs of a job by the policy's order; with `loses_all` its progress too."""
         state = self.state
         if loses_all:
             state.settle(row)
@@ -150,9 +150,9 @@ class RecordedTables:
         self._log.fact(facts.Stopped(self.now, row, facts.PREEMPTED, state.done[row]))
 
     def evict(self, row: int, why: str, saved_s: float | None = None) -> None:
-        """Takes a job off its GPUs against the policy's will; it waits again.
+        """Takes the GPUs of a job without an order of the policy; it waits again.
 
-        It goes on from `saved_s` (solo seconds), or from where it is if that is None.
+        It resumes from `saved_s` (solo seconds), or from its present progress if that is None.
         """
         state = self.state
         if saved_s is not None:
@@ -163,7 +163,7 @@ class RecordedTables:
         self._evicted.append(row)
 
     def retime(self, row: int, rate: float) -> None:
-        """Gives a running job the speed that is believed now; the same speed changes nothing."""
+        """Gives a running job its newly believed rate; the same rate changes nothing."""
         if rate != self.state.rate[row]:
             self.state.retime(row, rate)
             self._log.fact(facts.Retimed(self.now, row, rate))
@@ -174,7 +174,7 @@ class RecordedTables:
         self._log.fact(facts.Measured(self.now, row, done_s, rate))
 
     def correct_done(self, row: int, done_s: float) -> None:
-        """Sets the progress of a job that makes none now; its end will record it."""
+        """Sets the progress of a job that is not training; the fact of its end will have it."""
         self.state.done[row] = done_s
 
     def foresee(self, row: int, length_s: float) -> None:
@@ -194,7 +194,7 @@ class RecordedTables:
         self._log.fact(*(facts.NodeChanged(self.now, node, state) for node, state in nodes))
         self._capacity = True
 
-    # Recovery. A replay fills its tables in the same way, so only what it cannot know is a fact.
+    # Recovery. A replay restores its tables in the same way; facts are what it cannot derive.
 
     def restore_placed(
         self, row: int, progress: JobProgress, placement: Placement, rate: float
@@ -202,7 +202,7 @@ class RecordedTables:
         """Restores a job on its GPUs. Raises IllegalPlan if they are taken or do not exist."""
         self.state.restore(row, progress, placement, rate)
         self._record_length(row)
-        # A job that still switched or started makes progress from now on, as the tables have it.
+        # In the tables a job that was still switching or starting makes progress from now on.
         self._log.fact(facts.Measured(self.now, row, progress.done_s, rate))
 
     def restore_waiting(self, row: int, progress: JobProgress, *, queued: bool) -> None:

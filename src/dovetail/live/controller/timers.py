@@ -48,7 +48,8 @@ class Timers:
     def next_s(self) -> float:
         """Returns when the next timer is due."""
         heap = self._heap
-        # A timer that was replaced or removed stays in the heap until it comes to the top.
+        # A timer that was replaced or removed stays in the heap until it reaches the top: to
+        # search for it would cost more than to skip it.
         while heap and self._due.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)
         return heap[0][0] if heap else NEVER_S

@@ -111,12 +111,12 @@ class WorkerDeaths:
         jobs do not fit together with these batches, so the policy does not pair them again.
         """
         placement = self.tables.placement(job.row)
-        seat = next((m for m in job.record.members if m.worker == death.worker), None)
-        if placement is None or seat is None or not job.spec.requeue:
+        member = next((m for m in job.record.members if m.worker == death.worker), None)
+        if placement is None or member is None or not job.spec.requeue:
             return False
         # A worker alone on its GPU is bound as well: by the GPUs that its job shares.
-        neighbours = self.gpus.neighbours_on(job.row, seat)
-        learner, memory_bytes = self.meter.learner, self.gpus.memory_bytes(seat.node)
+        neighbours = self.gpus.neighbours_on(job.row, member)
+        learner, memory_bytes = self.meter.learner, self.gpus.memory_bytes(member.node)
         if not neighbours or not learner.ran_out(job.row, placement, neighbours, memory_bytes):
             return False
         self.tables.learn(learner)

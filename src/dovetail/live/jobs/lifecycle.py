@@ -1,7 +1,6 @@
 """The states of a job, and the table of transitions between them.
 
-States are Slurm's. Nothing here knows time, workers or files; `LiveJobs.move` is the only caller
-of `after`.
+States are Slurm's. `LiveJobs.move` is the only caller of `after`.
 """
 
 from __future__ import annotations
@@ -83,11 +82,11 @@ _TABLE: dict[tuple[State, Transition], State] = {
     **{(state, step): State.COMPLETING for state in ALIVE for step in ENDINGS},
     **{(state, Transition.REQUEUED): State.PENDING for state in TERMINAL},
 }
-"""What is not here cannot happen. `VACATED` leads from COMPLETING to the job's own ending."""
+"""All legal transitions but one: `VACATED` leads from COMPLETING to the job's own ending."""
 
 
 class IllegalTransition(DovetailError):
-    """A job cannot do this in its state: a bug of ours, never of the user."""
+    """A job cannot make this transition in its state: a bug in Dovetail, not of the user."""
 
 
 def after(state: State, step: Transition, ending: State | None = None) -> State:

@@ -1,7 +1,7 @@
-"""What readers see of the controller: one frozen snapshot, replaced a few times a second.
+"""The status that readers see: one frozen snapshot, replaced a few times a second.
 
-The loop makes a new one and swaps it in; readers in other threads take the reference and never
-wait for the loop. Jobs and nodes go by their numbers, as users know them.
+The loop publishes a new one by replacing a reference, so readers in other threads never wait for
+the loop. Jobs and nodes go by their numbers, as users know them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class NodeStatus:
 class RunningStatus:
     """One placed job. `done_s` (solo seconds) was reached at `since_s`, and grows at `rate`.
 
-    `left_s` is the forecast at `since_s`, infinite if nothing is known. `called` is the name that
-    lists give it, if that is not its number. It `awaits` jobs that must leave its GPUs, or hold
-    less of their memory, before all its workers can start. `deferred` has the reason of each node
-    whose agent cannot start a worker yet.
+    `left_s` is the forecast at `since_s`, infinite if nothing is known. `called` is its name in
+    lists, if that is not its number. It `awaits` jobs that must leave its GPUs, or use less of
+    their memory, before all its workers can start. `deferred` has the reason of each node whose
+    agent cannot start a worker yet.
     """
 
     job: int

@@ -1,4 +1,4 @@
-"""What the live world asks of a belief that learns. The live world imports no physics itself."""
+"""The interface of a belief that learns; the live world imports no physics itself."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LearningBelief(Protocol):
         neighbours: Sequence[Neighbour],
         gpu_memory_bytes: float,
     ) -> bool:
-        """Learns that a job found no memory beside others; returns if it now believes that."""
+        """Learns that a job found no memory beside others; returns whether it believes that now."""
 
     def forget(self, job: int) -> None:
         """Drops what only a job that is over could use."""

@@ -1,4 +1,4 @@
-"""How far a job has come and how fast it is, from what its workers report.
+"""Progress and rate of jobs, from the reports of their workers.
 
 Progress is in solo seconds: samples done over the samples a second that the job does alone on
 its requested GPUs. That rate is the measured one if the job, or another of its model, ran like
@@ -41,9 +41,9 @@ UNSEEN_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class JobGauge:
-    """What the reports of one job add up to. `rates` are the last that count, as it runs now.
+    """A summary of the reports of one job; `rates` are those of the last reports that count.
 
-    `inferred` is the rate alone that was inferred, 0 for none yet.
+    `inferred` is the inferred rate alone in samples a second, 0 before it is known.
     """
 
     generation: int = -1
@@ -59,11 +59,11 @@ class JobGauge:
         self, report: Training, now: float, since_s: float, *, clock: bool = False
     ) -> JobGauge:
         """Returns the gauge after a report; the job has run as it does now since `since_s`."""
-        same = report.generation == self.generation and since_s <= self.heard_s < now
+        counts = report.generation == self.generation and since_s <= self.heard_s < now
         if clock:
-            same = same and report.rate == self.reported_rate
+            counts = counts and report.rate == self.reported_rate
         # Rates from before a change of neighbours or GPUs are of another speed.
-        kept = self.rates if self.since_s == since_s else ()
+        rates = self.rates if self.since_s == since_s else ()
         return replace(
             self,
             generation=report.generation,
@@ -72,7 +72,7 @@ class JobGauge:
             samples=report.samples,
             total_samples=report.total_samples or self.total_samples,
             reported_rate=report.rate,
-            rates=(*kept, report.rate)[-LAST:] if same else (),
+            rates=(*rates, report.rate)[-LAST:] if counts else (),
         )
 
     def inferring(self, speed: float) -> JobGauge:
@@ -98,9 +98,9 @@ class JobGauge:
 
 
 class MeasuredProgress(NamedTuple):
-    """What a report means: progress and rate in solo seconds; `length_s` None if not known.
+    """Progress and rate in solo seconds from a report; `length_s` is None if not known.
 
-    With `news` the belief is another one now. Progress is known to `grain_s`, one sample.
+    With `news` the belief has been replaced. Progress is exact to `grain_s`, one sample.
     """
 
     done_s: float
@@ -130,9 +130,9 @@ class ReportMeter:
         neighbours: Sequence[Neighbour],
         since_s: float,
     ) -> MeasuredProgress | None:
-        """Returns what a report of a running job means; None while its rate alone is not known.
+        """Returns the progress in a report of a running job; None until its rate alone is known.
 
-        `since_s` is since when it runs as it does now: this generation, beside these neighbours.
+        The job has run in this generation, beside these neighbours, since `since_s`.
         """
         gauge = self._gauges.get(job, JobGauge()).heard(report, now, since_s, clock=spec.paced)
         for neighbour in neighbours:
@@ -175,7 +175,7 @@ class ReportMeter:
         self.learner.forget(job)
 
     def _alone(self, job: int, gauge: JobGauge, spec: JobSpec, speed: float) -> float:
-        """Returns the rate alone: measured, or by the length that its owner states, or inferred."""
+        """Returns the rate alone: measured, from the length its owner states, or inferred."""
         if spec.paced:
             return PACED_RATE
         known = self.learner.solo_rate(job)
@@ -195,7 +195,7 @@ class ReportMeter:
         for other, _ in neighbours:
             gauge = self._gauges.get(other)
             if gauge is None:
-                # A plain program never reports. In time it is taken to work.
+                # A plain program never reports. After a while it is taken to be at work.
                 if now - since_s < UNSEEN_S:
                     return False
             elif now - gauge.heard_s > SILENT_S or not gauge.rate:

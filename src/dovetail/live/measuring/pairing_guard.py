@@ -1,10 +1,10 @@
-"""Which jobs that share GPUs must be separated, because the belief that paired them was wrong.
+"""Finds jobs that share GPUs and must be separated, because the belief that paired them was wrong.
 
-A pairing is made on a believed interference (SJF-BSBF section V.A). While it lasts both jobs are
-slower by a ratio that is measured. If by the measured ratios one after the other is better
-(Theorem 1, ALGORITHMS section 1.2), and they are worse than the believed ones, the guest (the job
-that came later) waits again. The rule knows no policy. It leaves alone jobs with limits, uneven
-samples or turns: these share on purpose without both sides gaining.
+A pair is formed on a believed interference (SJF-BSBF section V.A). While it lasts both jobs are
+slower by a measured ratio. If by the measured ratios one after the other is better (Theorem 1,
+ALGORITHMS section 1.2), and they are worse than the believed ones, the guest (the job that came
+later) waits again. The rule knows no policy. It ignores jobs with limits, uneven samples or turns:
+these share on purpose without a gain for both sides.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def must_separate(host: PairSide, guest: PairSide, cost_s: float = 0.0) -> bool:
 
 
 class PairingGuard:
-    """Owns what was believed of each pair when it was first seen, and finds the wrong pairs."""
+    """Owns the interference believed of each pair when it was first seen, and finds wrong pairs."""
 
     def __init__(self, learner: LearningBelief) -> None:
         self._learner = learner
         self._noted: dict[frozenset[int], _Note] = {}
 
     def note(self, one: Neighbour, two: Neighbour) -> None:
-        """Keeps what is believed of a pair now, unless it is known as it is placed."""
+        """Notes the belief about a pair, unless it has been noted for these placements."""
         pair = frozenset((one[0], two[0]))
         placements = {one[0]: one[1], two[0]: two[1]}
         known = self._noted.get(pair)
@@ -111,7 +111,7 @@ class PairingGuard:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """A pair as it was placed, and the interference that was believed of each."""
+    """The placements of a pair, and the interference that was believed of each job."""
 
     placements: dict[int, Placement]
     believed: dict[int, float]

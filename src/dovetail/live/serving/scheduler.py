@@ -51,9 +51,9 @@ class Scheduler:
     state: ClusterState
     learning: Learning
 
-    def manifest(self, engine: str) -> dict[str, object]:
-        """Returns the head of an exported log: policy and options as plain values."""
-        return {
+    def manifest_text(self, engine: str) -> str:
+        """Returns the head of an exported log, policy and options as plain values, as JSON."""
+        manifest = {
             "version": __version__,
             "live": True,
             "engine": engine,
@@ -63,6 +63,7 @@ class Scheduler:
             "powers": sorted(self.policy.powers),
             **self.options.manifest(),
         }
+        return json.dumps(manifest, separators=(",", ":"))
 
 
 def build_scheduler(
@@ -130,8 +131,3 @@ def live_physics(jobs: JobTable, options: Options) -> Physics:
 def _trusted(options: Options) -> tuple[str, ...]:
     """Returns the models whose profiles the user gave: these are measured, not guessed."""
     return tuple(p.name for path in options.profiles for p in load_profiles(Path(path)).profiles)
-
-
-def manifest_text(scheduler: Scheduler, engine: str) -> str:
-    """Returns the manifest as it is kept in the store."""
-    return json.dumps(scheduler.manifest(engine), separators=(",", ":"))

@@ -31,7 +31,7 @@ from dovetail.live.server.messages.cluster import Pong
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
 from dovetail.live.server.server import Server, user_name
 from dovetail.live.serving.period import starting_meta
-from dovetail.live.serving.scheduler import Scheduler, build_scheduler, manifest_text
+from dovetail.live.serving.scheduler import Scheduler, build_scheduler
 from dovetail.live.serving.stated_lengths import StatedLengths
 from dovetail.live.serving.warm_up import warm_up
 from dovetail.live.store.database import Database, EmptyStore
@@ -106,7 +106,7 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
         recovered = store.recover()
         lengths = StatedLengths(recovered, store.find)
         scheduler = _scheduler(request, engine, recovered, lengths)
-        store.keep(starting_meta(reader, manifest_text(scheduler, request.engine), request.engine))
+        store.keep(starting_meta(reader, scheduler.manifest_text(request.engine), request.engine))
         LOG.info(
             "start: preparing %s (the first time up to a minute: machine code is compiled)",
             request.policy,

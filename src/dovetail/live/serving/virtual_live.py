@@ -32,12 +32,7 @@ from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.jobs.lifecycle import TERMINAL
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.serving.period import starting_meta
-from dovetail.live.serving.scheduler import (
-    build_scheduler,
-    live_options,
-    live_physics,
-    manifest_text,
-)
+from dovetail.live.serving.scheduler import build_scheduler, live_options, live_physics
 from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
@@ -165,7 +160,7 @@ def play(
         meter=ReportMeter(scheduler.learning),
         rules=_rules(report_s),
     )
-    store.keep(starting_meta(queries, manifest_text(scheduler, "emulated"), "emulated"))
+    store.keep(starting_meta(queries, scheduler.manifest_text("emulated"), "emulated"))
     intake = Intake(store.committer, clock=clock, cluster=cluster, put=inbox.put)
     for n, (spec, submit_s) in enumerate(zip(specs, trace.jobs.submit_s.tolist(), strict=True)):
         line.at(submit_s, partial(intake.submit, [Submission(spec)], key=f"job {n}"))
