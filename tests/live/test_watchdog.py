@@ -17,7 +17,7 @@ from dovetail.core.order import Order
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.live.controller import watchdog as watchdog_module
-from dovetail.live.controller.watchdog import DecisionTimeout, Watchdog, WatchedPolicy, _raise_in
+from dovetail.live.controller.watchdog import DecisionTimeout, Watchdog, WatchdogPolicy, _raise_in
 from dovetail.live.jobs.lifecycle import State
 from patience import PATIENCE_S
 
@@ -53,7 +53,7 @@ class Endless(Needless):
         return Decision(draft)
 
 
-class WatchedWhereEndless(WatchedPolicy):
+class WatchedWhereEndless(WatchdogPolicy):
     """Lets a decision that comes to an end take its time: on a busy machine that is any time."""
 
     def decide(self, view: View, memory: object) -> Decision:
@@ -80,7 +80,7 @@ def test_a_policy_that_loops_for_ever_is_stopped_and_all_else_goes_on() -> None:
 
 def test_a_decision_in_time_is_let_be() -> None:
     with Watchdog(1e6) as watchdog:
-        policy: Any = WatchedPolicy(Endless(), watchdog)
+        policy: Any = WatchdogPolicy(Endless(), watchdog)
         stage = Stage(policy)
         stage.submit(1.0, duration_s=3.0)
         stage.play(20.0)
@@ -98,7 +98,7 @@ def test_what_was_raised_too_late_is_taken_back() -> None:
             return "done"
 
     with Watchdog(0.0005) as watchdog:
-        policy: Any = WatchedPolicy(Slow(), watchdog)  # type: ignore[arg-type]
+        policy: Any = WatchdogPolicy(Slow(), watchdog)  # type: ignore[arg-type]
         answers = []
         for _ in range(200):
             try:
@@ -174,7 +174,7 @@ def test_a_decision_is_not_stopped_for_the_time_of_the_one_before(
         patched.setattr(watchdog_module.threading, "Condition", TimedByHand)
         watchdog = Watchdog(1.0)
     try:
-        policy: Any = WatchedPolicy(Quick(), watchdog)  # type: ignore[arg-type]
+        policy: Any = WatchdogPolicy(Quick(), watchdog)  # type: ignore[arg-type]
         assert [policy.decide(None, None) for _ in range(2)] == ["done", "done"]
     finally:
         TimedByHand.time_up.release(9)

@@ -14,7 +14,7 @@ from dovetail.live.controller.progress_reports import ProgressReports
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.terminations import Terminations
 from dovetail.live.controller.timers import Timer, Timers
-from dovetail.live.controller.worker_deaths import WorkerDeaths
+from dovetail.live.controller.worker_loss import WorkerLoss
 from dovetail.live.jobs.lifecycle import State, Transition
 from dovetail.live.workers import gang_events
 
@@ -30,7 +30,7 @@ class GangEventHandler:
     timers: Timers
     terminations: Terminations
     progress: ProgressReports
-    deaths: WorkerDeaths
+    losses: WorkerLoss
 
     def handle(self, job: LiveJob, events: Sequence[gang_events.GangEvent]) -> None:
         """Handles what happened to the workers of a job."""
@@ -55,7 +55,7 @@ class GangEventHandler:
         # All deaths of an instant are one failure, and none if the job finished in it.
         deaths = [event for event in events if isinstance(event, gang_events.WorkerDied)]
         if deaths and job.is_placed:
-            self.deaths.died(job, deaths)
+            self.losses.handle(job, deaths)
 
     def start_clock_if_begun(self, job: LiveJob) -> None:
         """Starts the clock of a job with a range of GPUs when its first program has begun.

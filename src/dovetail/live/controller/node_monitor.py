@@ -76,12 +76,12 @@ class NodeMonitor:
             self._in_log = {
                 int(n): str(state) for n, state in states.items() if n.isascii() and n.isdecimal()
             }
-        closed = [(n, self._state(n)) for n in range(len(self.nodes))]
-        closed = [(n, state) for n, state in closed if state != UP]
+        nodes = range(len(self.nodes))
+        closed = [(n, state) for n in nodes if (state := self._state(n)) != UP]
         if closed:
             # Not through the recorded tables: the log has these states already.
             self._tables.state.change_nodes(closed)
-        for number in range(len(self.nodes)):
+        for number in nodes:
             self.request_inventory(number)
             self.watch(number)
 
@@ -198,8 +198,7 @@ class NodeMonitor:
 
     def update_states(self, nodes: Iterable[int]) -> None:
         """Puts new states of nodes into tables, log and journal."""
-        changed = [(n, self._state(n)) for n in nodes]
-        changed = [(n, state) for n, state in changed if state != self.state_of(n)]
+        changed = [(n, s) for n in nodes if (s := self._state(n)) != self.state_of(n)]
         if not changed:
             return
         self._tables.change_nodes(changed)
@@ -211,8 +210,7 @@ class NodeMonitor:
 
     def record_states(self, nodes: Sequence[int]) -> None:
         """Records the states of nodes where the log has others."""
-        changed = [(n, self.state_of(n)) for n in nodes]
-        changed = [(n, state) for n, state in changed if state != self._in_log.get(n, UP)]
+        changed = [(n, s) for n in nodes if (s := self.state_of(n)) != self._in_log.get(n, UP)]
         if not changed:
             return
         self._tables.record_nodes(changed)

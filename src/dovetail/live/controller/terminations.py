@@ -169,12 +169,10 @@ class Terminations:
             return
         retries = record.retries + (not is_counted)
         begin_s = self.tables.now + self.rules.backoff(retries)
-        self.jobs.write(
-            job,
-            replace(
-                record, retries=retries, not_before_s=begin_s, reason="BeginTime", detail=detail
-            ),
+        retried = replace(
+            record, retries=retries, not_before_s=begin_s, reason="BeginTime", detail=detail
         )
+        self.jobs.write(job, retried)
         # Out of the queue, so that no policy starts it before the pause is over.
         self.tables.withdraw(job.row)
         self.timers.set(Timer.BEGIN, job.number, begin_s)

@@ -84,7 +84,7 @@ class Watchdog:
         return self._closed or self._armed is None or self._rounds != current
 
 
-class WatchedPolicy:
+class WatchdogPolicy:
     """A policy whose decisions are cut off when they take too long."""
 
     def __init__(self, policy: Policy, watchdog: Watchdog) -> None:

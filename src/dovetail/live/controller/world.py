@@ -37,7 +37,7 @@ from dovetail.live.controller.recovery import Recovery
 from dovetail.live.controller.status_publisher import StatusPublisher
 from dovetail.live.controller.terminations import Terminations
 from dovetail.live.controller.timers import Timer, Timers
-from dovetail.live.controller.worker_deaths import WorkerDeaths
+from dovetail.live.controller.worker_loss import WorkerLoss
 from dovetail.live.edges.protocols import (
     CLOCK,
     Edges,
@@ -113,8 +113,8 @@ class LiveWorld:
         )
         self._outbox = outbox = Outbox(jobs, gangs, gpus, log, timers, edges.post, rules, epoch)
         progress = ProgressReports(jobs, tables, gpus, terminations, meter, rules)
-        deaths = WorkerDeaths(jobs, gangs, tables, gpus, timers, terminations, meter, rules)
-        events = GangEventHandler(jobs, gangs, tables, gpus, timers, terminations, progress, deaths)
+        losses = WorkerLoss(jobs, gangs, tables, gpus, timers, terminations, meter, rules)
+        events = GangEventHandler(jobs, gangs, tables, gpus, timers, terminations, progress, losses)
         self._reconciler = Reconciler(
             jobs, gangs, tables, gpus, members, admission, terminations, events, monitor, outbox
         )

@@ -23,6 +23,9 @@ from dovetail.core.job import JobTable
 from dovetail.core.messages import HOW
 from dovetail.core.policy import Policy, name_of, parse_policy, spell
 from dovetail.forecast.forecasts import parse_live_forecast
+from dovetail.live.edges.protocols import Incoming
+from dovetail.live.jobs.stored_job import StoredJob
+from dovetail.live.store.recovered import Recovered
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import linear_physics
@@ -64,6 +67,32 @@ class Scheduler:
             **self.options.manifest(),
         }
         return json.dumps(manifest, separators=(",", ":"))
+
+
+class JobLengths:
+    """The length in seconds that the owner of each job states, by its number; 0 for none.
+
+    Lengths of new jobs are noted on their way to the controller, so that no query for them competes
+    with submissions. `find` looks up a job that was over when the controller started.
+    """
+
+    def __init__(self, recovered: Recovered, find: Callable[[int], StoredJob | None]) -> None:
+        self._find = find
+        self._stated_s = {str(job.number): job.spec.duration_s for job in recovered.jobs}
+        for accepted in recovered.accepted:
+            self.note(accepted)
+
+    def note(self, incoming: Incoming) -> None:
+        """Notes the length of a job that was submitted."""
+        if isinstance(incoming, StoredJob):
+            self._stated_s[str(incoming.number)] = incoming.spec.duration_s
+
+    def __call__(self, job: str) -> float:
+        """Returns the length of a job."""
+        if job not in self._stated_s:
+            stored = self._find(int(job))
+            self._stated_s[job] = 0.0 if stored is None else stored.spec.duration_s
+        return self._stated_s[job]
 
 
 def build_scheduler(

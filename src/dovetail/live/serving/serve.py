@@ -21,7 +21,7 @@ from dovetail.control.loop import run as run_loop
 from dovetail.core.errors import InputError
 from dovetail.core.policy import spell
 from dovetail.live.controller.job_folders import JobFolders
-from dovetail.live.controller.watchdog import Watchdog, WatchedPolicy
+from dovetail.live.controller.watchdog import Watchdog, WatchdogPolicy
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import MEASURED, Edges, Incoming
 from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
@@ -31,8 +31,7 @@ from dovetail.live.server.messages.cluster import Pong
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
 from dovetail.live.server.server import Server, user_name
 from dovetail.live.serving.period import starting_meta
-from dovetail.live.serving.scheduler import Scheduler, build_scheduler
-from dovetail.live.serving.stated_lengths import StatedLengths
+from dovetail.live.serving.scheduler import JobLengths, Scheduler, build_scheduler
 from dovetail.live.serving.warm_up import warm_up
 from dovetail.live.store.database import Database, EmptyStore
 from dovetail.live.store.folder import Folder
@@ -104,7 +103,7 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
         _check_engine(request.engine, reader)
         store = Store(committer, reader)
         recovered = store.recover()
-        lengths = StatedLengths(recovered, store.find)
+        lengths = JobLengths(recovered, store.find)
         scheduler = _scheduler(request, engine, recovered, lengths)
         store.keep(starting_meta(reader, scheduler.manifest_text(request.engine), request.engine))
         LOG.info(
@@ -168,7 +167,7 @@ def _control(
     folder: Folder,
     engine: Engine,
     scheduler: Scheduler,
-    lengths: StatedLengths,
+    lengths: JobLengths,
     store: Store,
     recovered: Recovered,
     ready: Callable[[Server], None],
@@ -194,7 +193,7 @@ def _control(
         )
 
         def put(incoming: Incoming) -> None:
-            lengths.hear(incoming)
+            lengths.note(incoming)
             inbox.put(incoming)
 
         intake = Intake(
@@ -218,12 +217,12 @@ def _control(
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
         ready(server)
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
-        run_loop(world, WatchedPolicy(scheduler.policy, watchdog))
+        run_loop(world, WatchdogPolicy(scheduler.policy, watchdog))
         LOG.info("controller %d ends as requested", recovered.epoch)
 
 
 def _scheduler(
-    request: UpRequest, engine: Engine, recovered: Recovered, lengths: StatedLengths
+    request: UpRequest, engine: Engine, recovered: Recovered, lengths: JobLengths
 ) -> Scheduler:
     """Returns the scheduler, with what earlier controllers of this cluster learned."""
     measured = dict(recovered.meta).get(MEASURED, "")

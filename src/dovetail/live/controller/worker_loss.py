@@ -37,7 +37,7 @@ CROWDED = "out of memory beside another"
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerDeaths:
+class WorkerLoss:
     """Decides by the cause of a death whether the job goes on, waits for a retry, or ends."""
 
     jobs: LiveJobs
@@ -49,7 +49,7 @@ class WorkerDeaths:
     meter: ReportMeter
     rules: Rules
 
-    def died(self, job: LiveJob, deaths: Sequence[WorkerDied]) -> None:
+    def handle(self, job: LiveJob, deaths: Sequence[WorkerDied]) -> None:
         """Decides what follows from the deaths of one instant."""
         # A lack of memory explains the others: their collectives failed because of it.
         death = next((d for d in deaths if _lacked_memory(job, d)), deaths[0])
@@ -147,16 +147,10 @@ class WorkerDeaths:
             members.append(member)
         job.replacements = tuple(m.worker for m in members if m.worker not in numbers)
         self.gpus.assignment.renumber(record.job, members)
-        self.jobs.write(
-            job,
-            replace(
-                record,
-                retries=retries,
-                detail=detail,
-                members=tuple(members),
-                next_worker=number,
-            ),
+        retried = replace(
+            record, retries=retries, detail=detail, members=tuple(members), next_worker=number
         )
+        self.jobs.write(job, retried)
         pause_s = self.rules.backoff(retries)
         self.timers.set(Timer.REPLACEMENTS, record.job, now + pause_s)
         self.gangs.touch(job)

@@ -21,7 +21,7 @@ SURPRISE = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class PairSide:
+class PairMember:
     """One job of a pair: solo seconds left (None: not known), and its ratios, at least 1.
 
     `measured` is 0 while it is not known.
@@ -37,7 +37,7 @@ class PairSide:
         return self.measured > SURPRISE * self.believed
 
 
-def must_separate(host: PairSide, guest: PairSide, cost_s: float = 0.0) -> bool:
+def must_separate(host: PairMember, guest: PairMember, cost_s: float = 0.0) -> bool:
     """Returns whether the guest must wait for the host; stopping it costs `cost_s` in all.
 
     A ratio that could not be measured is taken to be the other's. Jobs of unknown length are taken
@@ -55,7 +55,7 @@ def must_separate(host: PairSide, guest: PairSide, cost_s: float = 0.0) -> bool:
     return together_s > sequential_s(host_s, guest_s) + cost_s
 
 
-class PairingGuard:
+class PairGuard:
     """Owns the interference believed of each pair when it was first seen, and finds wrong pairs."""
 
     def __init__(self, learner: LearningBelief) -> None:
@@ -91,8 +91,8 @@ class PairingGuard:
         known = self._noted.get(pair)
         if known is None or not all(_is_plain(p) for p in known.placements.values()):
             return False
-        here = PairSide(host_s, known.believed[host[0]], self._measured(host, guest))
-        there = PairSide(guest_s, known.believed[guest[0]], self._measured(guest, host))
+        here = PairMember(host_s, known.believed[host[0]], self._measured(host, guest))
+        there = PairMember(guest_s, known.believed[guest[0]], self._measured(guest, host))
         if not must_separate(here, there, cost_s):
             return False
         del self._noted[pair]
