@@ -215,7 +215,7 @@ def _served(finished: int, waiting: int) -> Iterator[Client]:
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         folder = Folder(Path(name))
         _fill(folder.store, finished, waiting)
-        snapshot = StatusSnapshot(0.0, "", 0, 0.0, nodes=())
+        snapshot = StatusSnapshot(0.0, "", 0.0, nodes=())
         info = ServerInfo(Pong(0, 0, "", "", "", "", 0.0), folder)
         desk = RequestHandler(info, ReadOnlyIntake(folder.home), lambda: snapshot, lambda: 0.0)
         server = Server(desk, folder.socket)

@@ -30,16 +30,18 @@ from dovetail.core.job import JobTable
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Decision, Policy, parse_policy
 from dovetail.forecast.forecasts import Declared
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
 from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.emulation.synthetic import synthetic_spec
+from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
+from dovetail.live.workers.rules import Rules
+from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import linear_physics
 from dovetail.wire.agent import AgentOrder, StartWorker
 from dovetail.wire.spec import JobSpec
@@ -67,7 +69,7 @@ class Watched(LiveWorld):
 
     def advance(self, until: float) -> bool:
         if self._asked:
-            self._tend()
+            self._reconciler.reconcile()
             self._commit()
             self.decided()
             self._asked = False
@@ -129,11 +131,12 @@ def world_of(
     lengths = {str(job.number): job.spec.duration_s for job in recovered.jobs}
     lengths |= {str(a.number): a.spec.duration_s for a in recovered.accepted}
     table = empty_table()
+    learning = Learning(linear_physics(table), table)
     state = ClusterState(
         table,
         cluster,
         policy,
-        physics=linear_physics(table),
+        physics=learning.physics,
         forecast=Declared(table, lengths.__getitem__),
         placing=Placing.parse("prefer"),
     )
@@ -146,7 +149,15 @@ def world_of(
         store,
         store,
     )
-    return Watched(edges, state, policy, recovered=recovered, launches=launch_of, rules=RULES)
+    return Watched(
+        edges,
+        state,
+        policy,
+        recovered=recovered,
+        launches=launch_of,
+        meter=ReportMeter(learning),
+        rules=RULES,
+    )
 
 
 def spec_of(rng: Random, number: int) -> JobSpec:

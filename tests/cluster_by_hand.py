@@ -28,7 +28,7 @@ from dovetail.live.store.store import Store
 from dovetail.wire.spec import JobSpec
 
 PONG = Pong(7, 1, "0", "srtf", "local:4", "declared", 0.0)
-IDLE = StatusSnapshot(100.0, "srtf", 1, 99.0, (NodeStatus(0, "up", ("a", "b"), 99.5),))
+IDLE = StatusSnapshot(100.0, "srtf", 99.0, (NodeStatus(0, "up", ("a", "b"), 99.5),))
 
 
 @dataclass

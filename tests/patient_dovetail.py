@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dovetail.cli.main import main
-from dovetail.live.controller.rules import Rules
 from dovetail.live.serving import serve as live_run
+from dovetail.live.workers.rules import Rules
 from patience import PATIENCE_S
 
 usual = live_run.rules_at_speed

@@ -6,42 +6,38 @@ from collections.abc import Sequence
 
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.placement import Placement
-from dovetail.live.measuring.meter import PACED_RATE, MeasuredProgress
+from dovetail.core.reading import SpeedMeasurement
+from dovetail.live.measuring.meter import PACED_RATE, MeasuredProgress, ReportMeter
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.worker import Training
 
 
-class PlainMeter:
-    """Believes a rate alone only where it is certain: of a clock, or from its owner's length."""
+class NothingLearned:
+    """A belief that no measurement changes."""
 
-    physics: Physics | None = None
-    unsaved: bool = False
+    unsaved = False
 
-    def heard(
+    @property
+    def physics(self) -> Physics:
+        """Has none: nobody asks for what did not change."""
+        raise AssertionError("nothing was learned")
+
+    def solo_rate(self, job: int) -> float:
+        """Knows none."""
+        return 0.0
+
+    def ratio(self, job: int, steps: int, other: int, other_steps: int) -> float:
+        """Knows none."""
+        return 0.0
+
+    def observe(
         self,
         job: int,
-        said: Training,
-        now: float,
-        *,
-        spec: JobSpec,
         placement: Placement,
         neighbours: Sequence[Neighbour],
-        since_s: float,
-    ) -> MeasuredProgress | None:
-        """Returns samples over the rate alone, None if that is not known."""
-        alone = PACED_RATE if spec.paced else 0.0
-        if not alone and spec.duration_s and said.total_samples:
-            alone = said.total_samples / spec.duration_s
-        if not alone:
-            return None
-        return MeasuredProgress(said.samples / alone, said.rate / alone, grain_s=1.0 / alone)
-
-    def length_s(self, job: int) -> float | None:
-        """Keeps nothing of reports."""
-        return None
-
-    def undo_pair(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:
-        """Never parts a pair."""
+        reading: SpeedMeasurement,
+    ) -> bool:
+        """Learns nothing."""
         return False
 
     def ran_out(
@@ -54,9 +50,35 @@ class PlainMeter:
         """Learns nothing."""
         return False
 
-    def ended(self, job: int) -> None:
-        """Has nothing to drop."""
+    def forget(self, job: int) -> None:
+        """Has nothing to forget."""
 
     def dump(self) -> str:
         """Returns nothing: it learned nothing."""
         return ""
+
+
+class PlainMeter(ReportMeter):
+    """Believes a rate alone only where it is certain: of a clock, or from its owner's length."""
+
+    def __init__(self) -> None:
+        super().__init__(NothingLearned())
+
+    def heard(
+        self,
+        job: int,
+        report: Training,
+        now: float,
+        *,
+        spec: JobSpec,
+        placement: Placement,
+        neighbours: Sequence[Neighbour],
+        since_s: float,
+    ) -> MeasuredProgress | None:
+        """Returns samples over the rate alone, None if that is not known."""
+        alone = PACED_RATE if spec.paced else 0.0
+        if not alone and spec.duration_s and report.total_samples:
+            alone = report.total_samples / spec.duration_s
+        if not alone:
+            return None
+        return MeasuredProgress(report.samples / alone, report.rate / alone, grain_s=1.0 / alone)

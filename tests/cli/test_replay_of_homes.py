@@ -12,7 +12,7 @@ from command_runner import Shell
 
 from cluster_by_hand import ByHand, spec
 from dovetail.core.cluster import Cluster
-from dovetail.live.serving.scheduler import build_scheduler, manifest_text
+from dovetail.live.serving.scheduler import build_scheduler
 from dovetail.wire.submission import Submission
 
 OLD = (
@@ -42,7 +42,7 @@ def home_of(folder: Path, facts: tuple[str, ...], policy: str = "fifo") -> Path:
     rows = [(json.loads(line)["t"], json.loads(line).get("job"), line) for line in facts]
     with closing(sqlite3.connect(home / "store.db")) as db:
         db.executemany("INSERT INTO facts(t, job, line) VALUES (?, ?, ?)", rows)
-        manifest = manifest_text(mind, "local:1")
+        manifest = mind.manifest_text("local:1")
         db.execute("INSERT OR REPLACE INTO meta(name, value) VALUES ('manifest', ?)", (manifest,))
         db.commit()
     return home

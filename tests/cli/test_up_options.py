@@ -26,7 +26,7 @@ def wishes(monkeypatch: pytest.MonkeyPatch) -> list[UpRequest]:
 
     def start(request: UpRequest, as_json: bool) -> None:
         found.append(request)
-        used = {"policy": request.policy, "engine": request.engine, **request.given}
+        used = {"policy": request.policy, "engine": request.engine, **request.options}
         up_options.keep(request.home, used)
 
     monkeypatch.setattr(up, "_start", start)
@@ -46,7 +46,7 @@ def test_up_without_options_uses_those_of_the_last_time(
     assert given.err == "options of the last start: --engine emulated:1x2 --seed 3\n"
     assert (wishes[2].policy, wishes[2].engine) == ("srtf", "emulated:1x2")
     shell.ok(*here, "--fresh")
-    assert (wishes[3].policy, wishes[3].engine, wishes[3].given["seed"]) == ("fifo", "local", 0)
+    assert (wishes[3].policy, wishes[3].engine, wishes[3].options["seed"]) == ("fifo", "local", 0)
 
 
 @pytest.mark.parametrize("kept", ["{", "[]", '{"policy": 3}', '{"colour": "red"}'])

@@ -18,7 +18,15 @@ OWN_BASE = {
 """Pages that state a folder once and give paths below it."""
 PATH = re.compile(r"`((?:[\w-]+/)+|(?:[\w-]+/)*\w+\.(?:py|toml))`")
 MODULE = re.compile(r"`(dovetail(?:\.\w+)+)`")
-USERS = {"my_policy.py", "quiet_hours.py", "train.py", "report/", "plots/", "profiles/", "digits.toml"}
+USERS = {
+    "my_policy.py",
+    "quiet_hours.py",
+    "train.py",
+    "report/",
+    "plots/",
+    "profiles/",
+    "digits.toml",
+}
 """Files that a reader makes."""
 
 

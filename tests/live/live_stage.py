@@ -22,12 +22,10 @@ from dovetail.core.policy import Policy, parse_policy
 from dovetail.core.units import NEVER_S
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.controller.launches import launcher_in
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges, JournalEntry, StoreError
 from dovetail.live.edges.virtual_time import (
     Timeline,
-    UniformNetwork,
     VirtualClock,
     VirtualInbox,
     VirtualPost,
@@ -35,11 +33,12 @@ from dovetail.live.edges.virtual_time import (
 from dovetail.live.emulation.synthetic import SwitchCosts
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
-from dovetail.live.measuring.metering import Meter
+from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
+from dovetail.live.workers.rules import Rules
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport
@@ -75,7 +74,7 @@ class Stage:
         gpus: int = 2,
         rules: Rules = RULES,
         costs: SwitchCosts | None = None,
-        meter: Callable[[], Meter] = PlainMeter,
+        meter: Callable[[], ReportMeter] = PlainMeter,
         injected: float = 0.0,
         database: Database | None = None,
         report_s: float = 1.0,
@@ -176,7 +175,7 @@ class Stage:
             placing=Placing.parse("prefer"),
         )
         self.intake = Intake(self.database, clock=clock, cluster=self.cluster, put=self.inbox.put)
-        post = VirtualPost(self.line, self._deliver, UniformNetwork())
+        post = VirtualPost(self.line, self._deliver)
         self.world = LiveWorld(
             Edges(clock, self.inbox, post, self, self.store),
             state,

@@ -342,7 +342,7 @@ def test_the_picture_is_held_against_the_store(scene: Scene) -> None:
         for n, r in sorted(scene.records.items())
         if r.placement is not None
     )
-    picture = StatusSnapshot(9.0, "fifo", 1, 9.0, (NodeStatus(0, "up", ("a", "b")),), running, (4,))
+    picture = StatusSnapshot(9.0, "fifo", 9.0, (NodeStatus(0, "up", ("a", "b")),), running, (4,))
     assert audit_snapshot(picture, queries) == []
     assert "alone: [2, 3]" in audit_snapshot(replace(picture, running=running[:1]), queries)[0]
     moved = (replace(running[0], placement=HALF), *running[1:])

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from dovetail.core.units import NEVER_S
-from dovetail.live.controller.rules import Rules
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.workers.first_worker import FirstWorker
 from dovetail.live.workers.gang import make_gang
@@ -22,6 +21,7 @@ from dovetail.live.workers.gang_events import (
 from dovetail.live.workers.gang_orders import due_orders, next_resend_s
 from dovetail.live.workers.inventory_check import check_inventory
 from dovetail.live.workers.roster import END, SAVE, UNREPORTED, WAIT
+from dovetail.live.workers.rules import Rules
 from dovetail.live.workers.worker_state import Desired
 from dovetail.wire.agent import (
     EndWorker,

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dovetail.live.controller.rules import Rules
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import AdoptedWorker, WorkerExit
@@ -24,6 +23,7 @@ from dovetail.live.workers.gpu_assignment import GpuAssignment
 from dovetail.live.workers.gpu_usage import GpuUsage
 from dovetail.live.workers.inventory_check import check_inventory
 from dovetail.live.workers.roster import END, SAVE
+from dovetail.live.workers.rules import Rules
 from dovetail.live.workers.worker_state import Desired
 from dovetail.wire.agent import (
     AgentOrder,

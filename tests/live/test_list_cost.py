@@ -58,7 +58,7 @@ def cost(queries: Queries, asked: ListJobs) -> int:
         calls[0] += 1
 
     queries._db.set_progress_handler(count, STEPS)
-    listed = job_page(queries, asked, SnapshotIndex(StatusSnapshot(0.0, "", 0, 0.0, nodes=())), 0.0)
+    listed = job_page(queries, asked, SnapshotIndex(StatusSnapshot(0.0, "", 0.0, nodes=())), 0.0)
     queries._db.set_progress_handler(None, STEPS)
     assert listed.jobs
     return calls[0]

@@ -21,7 +21,7 @@ from dovetail.core.messages import HOW, Ended, Fact, Started, Stopped
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
-from dovetail.live.controller.worker_deaths import CROWDED
+from dovetail.live.controller.worker_loss import CROWDED
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges, JournalEntry, Request
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost

@@ -7,7 +7,7 @@ import pytest
 from builders import Row, jobs_of
 from dovetail.core.placement import Placement
 from dovetail.live.measuring.learner import LearningBelief
-from dovetail.live.measuring.meter import LAST, UNSEEN_S, JobGauge, MeasuredProgress, ReportMeter
+from dovetail.live.measuring.meter import LAST, UNSEEN_S, JobMeter, MeasuredProgress, ReportMeter
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
@@ -162,7 +162,7 @@ def test_what_a_clock_says_counts_when_it_says_it_again_later() -> None:
     def said(rate: float) -> Training:
         return Training(1, 0, 0, rate, 0.1)
 
-    gauge = JobGauge()
+    gauge = JobMeter()
     for rate, now in ((1000.0, 1.0), (500.0, 2.0), (500.0, 2.0)):
         gauge = gauge.heard(said(rate), now, 1.0, clock=True)
         assert gauge.rates == (), "it may say so only while others change over"

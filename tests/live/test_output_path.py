@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.live.controller.output_path import output_of
 from dovetail.live.jobs.job_environment import environment_of, environment_of_array, with_restarts
 from dovetail.live.jobs.job_request import job_request
+from dovetail.live.jobs.output_path import output_of
 from dovetail.wire.spec import JobSpec
 
 SPEC = JobSpec("train", ("x",), "/ann", environment=(("TOKEN", "secret"), ("A", "")))

@@ -17,7 +17,7 @@ from cluster_by_hand import ByHand, spec
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.messages import Ended, Reason, Started, Stopped, Submitted
 from dovetail.core.placement import Placement
-from dovetail.live.controller.worker_deaths import CROWDED
+from dovetail.live.controller.worker_loss import CROWDED
 from dovetail.live.edges.protocols import JournalEntry, Request
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.status_snapshot import NodeStatus

@@ -17,22 +17,27 @@ from dovetail.core.order import Order
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.live.controller import watchdog as watchdog_module
-from dovetail.live.controller.watchdog import DecisionTimeout, Watchdog, WatchedPolicy, _raise_in
+from dovetail.live.controller.watchdog import DecisionTimeout, Watchdog, WatchdogPolicy, _raise_in
 from dovetail.live.jobs.lifecycle import State
 from patience import PATIENCE_S
 
 FIRST_COME = Order(lambda view, jobs: [0.0] * len(jobs))
 
 
-@dataclass(frozen=True)
-class Endless:
-    """Thinks for ever while more than one job waits or runs, whatever it is told."""
+class Needless:
+    """What every policy declares, by one that needs nothing."""
 
-    name = "endless"
     knows: frozenset[str] = frozenset()
     powers: frozenset[str] = frozenset()
     order: Order = FIRST_COME
     initial: object = None
+
+
+@dataclass(frozen=True)
+class Endless(Needless):
+    """Thinks for ever while more than one job waits or runs, whatever it is told."""
+
+    name = "endless"
 
     def decide(self, view: View, memory: object) -> Decision:
         while len(view.waiting) + len(view.running) > 1:
@@ -48,7 +53,7 @@ class Endless:
         return Decision(draft)
 
 
-class WatchedWhereEndless(WatchedPolicy):
+class WatchedWhereEndless(WatchdogPolicy):
     """Lets a decision that comes to an end take its time: on a busy machine that is any time."""
 
     def decide(self, view: View, memory: object) -> Decision:
@@ -75,7 +80,7 @@ def test_a_policy_that_loops_for_ever_is_stopped_and_all_else_goes_on() -> None:
 
 def test_a_decision_in_time_is_let_be() -> None:
     with Watchdog(1e6) as watchdog:
-        policy: Any = WatchedPolicy(Endless(), watchdog)
+        policy: Any = WatchdogPolicy(Endless(), watchdog)
         stage = Stage(policy)
         stage.submit(1.0, duration_s=3.0)
         stage.play(20.0)
@@ -84,7 +89,7 @@ def test_a_decision_in_time_is_let_be() -> None:
 
 
 def test_what_was_raised_too_late_is_taken_back() -> None:
-    class Slow:
+    class Slow(Needless):
         name = "slow"
 
         def decide(self, view: object, memory: object) -> str:
@@ -93,7 +98,7 @@ def test_what_was_raised_too_late_is_taken_back() -> None:
             return "done"
 
     with Watchdog(0.0005) as watchdog:
-        policy: Any = WatchedPolicy(Slow(), watchdog)  # type: ignore[arg-type]
+        policy: Any = WatchdogPolicy(Slow(), watchdog)  # type: ignore[arg-type]
         answers = []
         for _ in range(200):
             try:
@@ -110,7 +115,7 @@ def test_what_is_raised_while_the_work_ends_leaves_nothing_locked() -> None:
     watchdog, held, caught = Watchdog(1e9), threading.Event(), threading.Event()
 
     def overrun(thread: int) -> None:
-        with watchdog._some:
+        with watchdog._changed:
             held.set()
             caught.wait()
             sleep(0.2)
@@ -131,7 +136,7 @@ def test_what_is_raised_while_the_work_ends_leaves_nothing_locked() -> None:
     free = watchdog._lock.acquire(timeout=PATIENCE_S)
     assert free, "nobody could be stopped any more, nor the watchdog end"
     watchdog._lock.release()
-    watchdog.__exit__(None, None, None)
+    watchdog.__exit__()
 
 
 class TimedByHand(threading.Condition):
@@ -150,7 +155,7 @@ class TimedByHand(threading.Condition):
 def test_a_decision_is_not_stopped_for_the_time_of_the_one_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Quick:
+    class Quick(Needless):
         """Decides at once, but for the second time, which lasts past the end of the first."""
 
         name, asked = "quick", 0
@@ -169,11 +174,11 @@ def test_a_decision_is_not_stopped_for_the_time_of_the_one_before(
         patched.setattr(watchdog_module.threading, "Condition", TimedByHand)
         watchdog = Watchdog(1.0)
     try:
-        policy: Any = WatchedPolicy(Quick(), watchdog)  # type: ignore[arg-type]
+        policy: Any = WatchdogPolicy(Quick(), watchdog)  # type: ignore[arg-type]
         assert [policy.decide(None, None) for _ in range(2)] == ["done", "done"]
     finally:
         TimedByHand.time_up.release(9)
-        watchdog.__exit__(None, None, None)
+        watchdog.__exit__()
 
 
 @pytest.mark.parametrize("armed", [False, True])

@@ -19,8 +19,8 @@ from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.serving.period import starting_meta
-from dovetail.live.serving.scheduler import build_scheduler, manifest_text
-from dovetail.live.serving.virtual_live import TimedRequest, play
+from dovetail.live.serving.scheduler import build_scheduler
+from dovetail.live.serving.virtual_live import play
 from dovetail.live.store.database import Database
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
@@ -28,14 +28,14 @@ from dovetail.replaying.decisions import read_recording
 from dovetail.replaying.live_log import called_in, exported, log_lines, write_log
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
+from timed_requests import request_at
 
 SPEC = JobSpec(name="job", command=("train",), workdir="/")
 
 
 def manifest(policy: str = "fifo", cluster: str = "1x2", engine: str = "local:2") -> str:
-    return manifest_text(
-        build_scheduler(policy, Cluster.parse(cluster), {}, stated_s=lambda job: 0.0), engine
-    )
+    scheduler = build_scheduler(policy, Cluster.parse(cluster), {}, stated_s=lambda job: 0.0)
+    return scheduler.manifest_text(engine)
 
 
 def test_tasks_are_called_as_lists_call_them(tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_tasks_are_called_as_lists_call_them(tmp_path: Path) -> None:
 def test_what_a_job_waited_that_began_anew_counts_from_then(tmp_path: Path) -> None:
     table = JobTable.build(["1", "2"], np.array([10.0, 20.0]), np.array([1, 1]))
     trace = Trace.of(table, np.array([300.0, 9000.0]), "two")
-    again = [TimedRequest(5000.0, "requeue", 1)]
-    queries = play(trace, "fifo", Cluster.uniform(1, 4), {}, asked=again)
+    again = [request_at(5000.0, "requeue", 1)]
+    queries = play(trace, "fifo", Cluster.uniform(1, 4), {}, calls=again)
     write_log(queries, tmp_path / "events.jsonl")
     recording = read_recording(tmp_path / "events.jsonl")
     one, two = recording.jobs().to_dicts()

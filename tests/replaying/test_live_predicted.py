@@ -14,7 +14,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
 from dovetail.live.jobs.lifecycle import State
-from dovetail.live.serving.virtual_live import TimedRequest, play, specs_of
+from dovetail.live.serving.virtual_live import play, specs_of
 from dovetail.live.store.queries import Queries
 from dovetail.replaying.decisions import read_recording
 from dovetail.replaying.live_log import write_log
@@ -22,6 +22,7 @@ from dovetail.replaying.predicted import predict
 from dovetail.replaying.script import happened
 from dovetail.wire.spec import Dependency, JobSpec
 from store_reads import all_jobs
+from timed_requests import request_at
 
 JOBS = 24
 CLUSTER = Cluster.uniform(2, 2)
@@ -32,29 +33,29 @@ def busy_cluster(policy: str, seed: int) -> Queries:
     draw = random.Random(seed)
     trace = drawn_trace(JOBS, 1.0, 4, load=1.3, seed=seed)
     specs: list[JobSpec] = specs_of(trace)
-    asked = [TimedRequest(900.0, "drain", node=0), TimedRequest(1800.0, "undrain", node=0)]
+    asked = [request_at(900.0, "drain", node=0), request_at(1800.0, "undrain", node=0)]
     submit_s, work_s = trace.jobs.submit_s.tolist(), trace.duration_s.tolist()
     for row, (t, long_s) in enumerate(zip(submit_s, work_s, strict=True)):
         kind, job = draw.random(), row + 1
         if kind < 0.1:
-            asked.append(TimedRequest(t + draw.uniform(10, 2 * long_s + 300), "cancel", job))
+            asked.append(request_at(t + draw.uniform(10, 2 * long_s + 300), "cancel", job))
         elif kind < 0.2:
-            asked.append(TimedRequest(t + draw.uniform(10, long_s + 300), "requeue", job))
+            asked.append(request_at(t + draw.uniform(10, long_s + 300), "requeue", job))
         elif kind < 0.3:
             specs[row] = replace(specs[row], hold=True)
-            asked.append(TimedRequest(t + draw.uniform(60, 900), "release", job))
+            asked.append(request_at(t + draw.uniform(60, 900), "release", job))
         elif kind < 0.4:
             held_s = t + draw.uniform(1, 200)
-            asked.append(TimedRequest(held_s, "hold", job))
-            asked.append(TimedRequest(held_s + draw.uniform(60, 900), "release", job))
+            asked.append(request_at(held_s, "hold", job))
+            asked.append(request_at(held_s + draw.uniform(60, 900), "release", job))
         elif kind < 0.5:
             specs[row] = replace(specs[row], time_limit_s=0.5 * long_s)
         elif kind < 0.65 and row:
             after = Dependency(draw.choice(("after", "afterany", "afterok")), row)
             specs[row] = replace(specs[row], after=(after,))
     # A dependency that cannot be met any more waits for ever.
-    asked += [TimedRequest(40_000.0, "cancel", job) for job in range(1, JOBS + 1)]
-    return play(trace, policy, CLUSTER, {"switching": "restart:30"}, specs=specs, asked=asked)
+    asked += [request_at(40_000.0, "cancel", job) for job in range(1, JOBS + 1)]
+    return play(trace, policy, CLUSTER, {"switching": "restart:30"}, specs=specs, calls=asked)
 
 
 @pytest.mark.parametrize("seed", [2, 8])
@@ -110,8 +111,8 @@ def test_another_policy_may_be_asked_what_it_would_have_done(tmp_path: Path) -> 
 def test_without_a_completed_job_there_is_nothing_to_foretell(tmp_path: Path) -> None:
     trace = drawn_trace(12, 0.5, 4, load=1.5, seed=3)
     asked = [
-        TimedRequest(t + 1.0, "cancel", n + 1) for n, t in enumerate(trace.jobs.submit_s.tolist())
+        request_at(t + 1.0, "cancel", n + 1) for n, t in enumerate(trace.jobs.submit_s.tolist())
     ]
-    write_log(play(trace, "fifo", CLUSTER, {}, asked=asked), log := tmp_path / "events.jsonl")
+    write_log(play(trace, "fifo", CLUSTER, {}, calls=asked), log := tmp_path / "events.jsonl")
     with pytest.raises(InputError, match="no job has completed yet"):
         predict(log)

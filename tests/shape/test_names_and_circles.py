@@ -85,9 +85,9 @@ def imports_at_the_top(path: Path, modules: set[str]) -> set[str]:
     return found & modules - {module(path)}
 
 
-def test_no_imports_go_in_a_circle_not_even_for_types() -> None:
-    modules = {module(p) for p in FILES}
-    graph = {module(p): imports_at_the_top(p, modules) for p in FILES}
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Returns what lies on circles of a graph, and between them."""
+    graph = dict(graph)
     while leaves := {m for m, to in graph.items() if not to & graph.keys()}:
         for leaf in leaves:
             del graph[leaf]
@@ -95,4 +95,19 @@ def test_no_imports_go_in_a_circle_not_even_for_types() -> None:
     while roots := graph.keys() - {t for to in graph.values() for t in to}:
         for root in roots:
             del graph[root]
-    assert sorted(graph) == []
+    return sorted(graph)
+
+
+def test_no_imports_go_in_a_circle_not_even_for_types() -> None:
+    modules = {module(p) for p in FILES}
+    assert circle({module(p): imports_at_the_top(p, modules) for p in FILES}) == []
+
+
+def test_no_folders_of_the_live_cluster_import_each_other() -> None:
+    modules = {module(p) for p in FILES}
+    graph: dict[str, set[str]] = defaultdict(set)
+    for path in (SOURCE / "live").glob("*/*.py"):
+        there = {m.split(".")[2] for m in imports_at_the_top(path, modules) if ".live." in m}
+        graph[path.parent.name] |= there - {path.parent.name}
+    assert len(graph) > 10
+    assert circle(graph) == []

@@ -34,7 +34,6 @@ from dovetail.core.placing import Placing
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.forecast.forecasts import Declared
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges, Incoming, JournalEntry
 from dovetail.live.edges.wall_clock import WallClock
@@ -49,6 +48,7 @@ from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
+from dovetail.live.workers.rules import Rules
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport, Heartbeat, StartWorker

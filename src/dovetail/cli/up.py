@@ -140,7 +140,7 @@ def _serve(request: UpRequest, as_json: bool) -> None:
 
     def ready(server: Server) -> None:
         up_options.keep(
-            request.home, {"policy": request.policy, "engine": request.engine, **request.given}
+            request.home, {"policy": request.policy, "engine": request.engine, **request.options}
         )
         _print_up(request, server.address, as_json, os.getpid())
 
@@ -217,7 +217,7 @@ def _words(request: UpRequest) -> list[str]:
     words += ["--policy", request.policy, "--engine", request.engine, "--listen", request.listen]
     if request.share_between_users:
         words.append("--allow-sharing-between-users")
-    for name, value in request.given.items():
+    for name, value in request.options.items():
         for one in value if isinstance(value, tuple | list) else (value,):
             words += [f"--{name.replace('_', '-')}", str(one)]
     return words

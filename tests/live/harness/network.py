@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from harness.story import CALM_S, Weather
 
 from dovetail.live.edges.virtual_time import Timeline
+from dovetail.wire.agent import AgentOrder
 
 
 class FaultyNetwork:
@@ -37,3 +38,19 @@ class FaultyNetwork:
             return ()
         copies = 2 if rng.random() < weather.doubled else 1
         return [0.0005 + rng.random() * weather.late_s for _ in range(copies)]
+
+
+class FaultyPost:
+    """Sends orders over a faulty network: each arrives as often and as late as that decides."""
+
+    def __init__(
+        self, line: Timeline, deliver: Callable[[int, AgentOrder], None], network: FaultyNetwork
+    ) -> None:
+        self._line = line
+        self._deliver = deliver
+        self._network = network
+
+    def send(self, node: int, order: AgentOrder) -> None:
+        """Sends an order."""
+        for delay_s in self._network.delays_s(node, up=False):
+            self._line.after(delay_s, lambda: self._deliver(node, order))

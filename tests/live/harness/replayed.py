@@ -10,7 +10,7 @@ from harness.scene import Scene
 from harness.stage import folder_in_memory
 from harness.story import Story, story
 
-from dovetail.live.serving.scheduler import build_scheduler, manifest_text
+from dovetail.live.serving.scheduler import build_scheduler
 from dovetail.live.store.queries import StoreReader
 from dovetail.replaying.decisions import Replayed, replay
 from dovetail.replaying.live_log import write_log
@@ -46,7 +46,7 @@ def replayed(tale: Story, policy: str = "") -> Replayed:
         assert not outcome.wrong, outcome.wrong
         mind = build_scheduler(tale.policy, scene.cluster, GIVEN, stated_s=lambda job: 0.0)
         log = Path(folder) / "events.jsonl"
-        with _Headed(scene.path, manifest_text(mind, "virtual")) as reader:
+        with _Headed(scene.path, mind.manifest_text("virtual")) as reader:
             write_log(reader, log)
         return replay(log, policy)
 

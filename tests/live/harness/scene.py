@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 from harness.floor import Emulated, Floor, Machines
 from harness.killing import CrashPoints, Killed, KillingPost, Unread, WatchedJournal
-from harness.network import FaultyNetwork
+from harness.network import FaultyNetwork, FaultyPost
 from harness.story import (
     CALM_S,
     GPUS_PER_NODE,
@@ -34,10 +34,9 @@ from dovetail.core.job import JobTable
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges, NodeLost, StoreError
-from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
+from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox
 from dovetail.live.emulation.synthetic import synthetic_spec
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.store.database import Database
@@ -45,6 +44,7 @@ from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.recovered import Recovered
 from dovetail.live.store.store import Store
+from dovetail.live.workers.rules import Rules
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import ORDERS, REPORTS, AgentOrder, AgentReport, StartWorker
@@ -154,7 +154,7 @@ class Scene:
         ahead_s = recovered.now_s - self.line.now + (60.0 if self._rng.random() < 0.1 else 0.0)
         clock = VirtualClock(self.line, ahead_s)
         inbox = VirtualInbox(self.line, ahead_s)
-        post_office = VirtualPost(self.line, self._deliver, self.network)
+        post_office = FaultyPost(self.line, self._deliver, self.network)
         post = KillingPost(post_office, self.points, self._unread)
         journal = WatchedJournal(store, self.truth.kept)
         world = LiveWorld(

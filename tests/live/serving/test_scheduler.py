@@ -8,7 +8,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobRequest
 from dovetail.core.policy import registered
-from dovetail.live.serving.scheduler import Scheduler, build_scheduler, live_options, manifest_text
+from dovetail.live.serving.scheduler import Scheduler, build_scheduler, live_options
 from dovetail.study.option_texts import OptionTexts
 
 FOUR = Cluster.uniform(1, 4)
@@ -65,7 +65,7 @@ def test_jobs_that_come_later_are_known_to_every_table(physics: str) -> None:
 
 def test_the_manifest_says_all_that_decides_a_run_and_can_be_read_back() -> None:
     made = scheduler("gimbal:inner=lucid", {"forecast": "limit", "seed": 3})
-    said = json.loads(manifest_text(made, "local:4"))
+    said = json.loads(made.manifest_text("local:4"))
     assert said["live"] and said["engine"] == "local:4"
     assert said["policy"].startswith("gimbal:")
     assert (said["forecast"], said["seed"], said["cluster"]["gpus"]) == ("limit", 3, 4)

@@ -37,7 +37,7 @@ class OfflineClient(Client):
         folder = Folder(self.home)
         with StoreReader(folder.store) as reader:
             now_s = reader.last_s()
-        picture = StatusSnapshot(now_s, "", 0, now_s, nodes=())
+        picture = StatusSnapshot(now_s, "", now_s, nodes=())
         info = ServerInfo(Pong(0, 0, "", "", "", "", now_s), folder)
         self._handler = RequestHandler(
             info, ReadOnlyIntake(self.home), lambda: picture, lambda: now_s

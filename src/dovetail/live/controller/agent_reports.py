@@ -1,45 +1,59 @@
-"""Passes the reports of agents to the gangs that they concern."""
+"""What agents report: workers that start, end or train, and the inventories of their nodes.
+
+After a restart the inventories come first. Until every node has sent one, or is down, a gang does
+not know whether a worker that it lacks runs somewhere, so no gang acts.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dovetail.core.messages import READY, ControllerChanged
+from dovetail.live.controller.gang_members import GangMembers
 from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.instant_log import InstantLog
-from dovetail.live.controller.inventories import Inventories
 from dovetail.live.controller.live_gangs import LiveGangs
-from dovetail.live.controller.live_jobs import LiveJobs
+from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
+from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.status_publisher import StatusPublisher
-from dovetail.wire.agent import AgentReport, Forget, WorkerEnded, WorkerReport, WorkerStarted
+from dovetail.live.controller.terminations import Terminations
+from dovetail.live.workers.gang import Gang
+from dovetail.live.workers.inventory_check import check_inventory
+from dovetail.wire.agent import (
+    AgentReport,
+    Forget,
+    Inventory,
+    WorkerEnded,
+    WorkerReport,
+    WorkerStarted,
+    WorkerState,
+)
 
 
+@dataclass(frozen=True, slots=True)
 class AgentReports:
-    """Takes in what agents report of their nodes and workers."""
+    """Passes reports to the gangs that they concern; inventories first settle the gangs."""
 
-    def __init__(
-        self,
-        jobs: LiveJobs,
-        gangs: LiveGangs,
-        tables: RecordedTables,
-        gpus: GpuMap,
-        log: InstantLog,
-        inventories: Inventories,
-        publisher: StatusPublisher,
-    ) -> None:
-        self._jobs = jobs
-        self._gangs = gangs
-        self._tables = tables
-        self._gpus = gpus
-        self._log = log
-        self._inventories = inventories
-        self._publisher = publisher
+    jobs: LiveJobs
+    gangs: LiveGangs
+    tables: RecordedTables
+    gpus: GpuMap
+    log: InstantLog
+    members: GangMembers
+    terminations: Terminations
+    monitor: NodeMonitor
+    publisher: StatusPublisher
+    epoch: int
 
     def take(self, report: AgentReport) -> None:
         """Takes in one report of a node of this cluster."""
         if report.inventory is not None:
-            self._inventories.take(report.inventory)
+            self._take_inventory(report.inventory)
             return
-        if not self._gangs.settled:
-            # A worker that is reported now cannot be told from one that no job has.
+        if not self.gangs.settled:
+            # Its gang does not know its workers yet, so this one would be ended as unknown.
             return
         if report.started is not None:
             self._started(report.node, report.started)
@@ -50,41 +64,110 @@ class AgentReports:
         if report.said is not None:
             self._heard(report.said)
 
+    # Workers.
+
     def _started(self, node: int, started: WorkerStarted) -> None:
-        job, worker = self._jobs.get(started.job), started.worker
-        gang = self._gangs.of(job) if job is not None else None
-        is_known = gang is not None and gang.roster.started(
-            worker, started.generation, self._tables.now
+        job, worker = self.jobs.get(started.job), started.worker
+        roster = self.gangs.of(job).roster if job is not None else None
+        is_known = roster is not None and roster.started(
+            worker, started.generation, self.tables.now
         )
         self._defer(started.job, worker, "")
         if job is not None and is_known:
-            self._gangs.touch(job)
+            self.gangs.touch(job)
         else:
             # Its order came from an earlier controller, or was withdrawn: it will be ended.
-            self._gpus.usage.add_unknown((started.job, worker), node, started.all_gpus)
+            self.gpus.usage.add_unknown((started.job, worker), node, started.all_gpus)
 
     def _ended(self, node: int, ended: WorkerEnded) -> None:
-        self._gpus.usage.drop_unknown((ended.job, ended.worker))
-        job = self._jobs.get(ended.job)
+        self.gpus.usage.drop_unknown((ended.job, ended.worker))
+        job = self.jobs.get(ended.job)
         if job is None or job.gang is None:
             # No record needs it any more, so its agent need not remember the end.
-            self._log.send((node, Forget(ended.job, ended.worker)))
+            self.log.send((node, Forget(ended.job, ended.worker)))
         else:
-            job.gang.ended(node, ended, self._tables.now)
-            self._gangs.touch(job)
+            job.gang.ended(node, ended, self.tables.now)
+            self.gangs.touch(job)
 
     def _heard(self, message: WorkerReport) -> None:
-        job = self._jobs.get(message.job)
+        job = self.jobs.get(message.job)
         if job is not None and job.gang is not None:
-            job.gang.heard(message, self._tables.now)
-            self._gangs.touch(job)
+            job.gang.heard(message, self.tables.now)
+            self.gangs.touch(job)
 
     def _defer(self, number: int, worker_number: int, why: str) -> None:
         """Notes for users why a worker is not started yet; to its gang it is only late."""
-        job = self._jobs.get(number)
-        worker = (
-            job.gang.roster.workers.get(worker_number) if job is not None and job.gang else None
-        )
+        job = self.jobs.get(number)
+        if job is None or job.gang is None:
+            return
+        worker = job.gang.roster.workers.get(worker_number)
         if worker is not None and worker.deferred != why:
             worker.deferred = why
-            self._publisher.changed = True
+            self.publisher.changed = True
+
+    # Inventories.
+
+    def _take_inventory(self, inventory: Inventory) -> None:
+        """Compares what an agent has with what is wanted of it."""
+        node = inventory.node
+        if not self.monitor.is_current(node, inventory.epoch, inventory.serial):
+            return
+        if inventory.gpus:
+            self.monitor.nodes[node].gpus = inventory.gpus
+        self._check_jobs(node, inventory.workers)
+        self.gpus.drop_unknown(node, {(w.job, w.worker) for w in inventory.workers})
+        # Last: gangs must know their workers there before the policy may use the node.
+        self.monitor.mark_up(node)
+        self.settle()
+
+    def _check_jobs(self, node: int, workers: Sequence[WorkerState]) -> None:
+        by_job: dict[int, list[WorkerState]] = {}
+        for worker in workers:
+            by_job.setdefault(worker.job, []).append(worker)
+        for number, rows in by_job.items():
+            job = self.jobs.get(number)
+            if job is not None:
+                self._check_gang(job, node, rows)
+            else:
+                for worker in rows:
+                    self._take_unknown(node, worker)
+        # Jobs that are thought to have workers here, of which the agent has none.
+        count = len(self.monitor.nodes[node].gpus)
+        for number in self.gpus.usage.jobs_on(node, count):
+            job = self.jobs.get(number)
+            if job is not None and number not in by_job:
+                self._check_gang(job, node, ())
+
+    def _check_gang(self, job: LiveJob, node: int, rows: Sequence[WorkerState]) -> None:
+        check_inventory(self.gangs.of(job), node, rows, self.tables.now)
+        self.gangs.touch(job)
+
+    def _take_unknown(self, node: int, worker: WorkerState) -> None:
+        """Notes a worker that no live job has: one that runs will be ended."""
+        if worker.exit_code is None:
+            key = worker.job, worker.worker
+            self.gpus.usage.add_unknown(key, node, worker.all_gpus)
+        else:
+            # It has ended, and no record waits for that: its agent may forget it.
+            self.log.send((node, Forget(worker.job, worker.worker)))
+
+    def settle(self) -> None:
+        """Allows the gangs to act once all nodes have reported their workers, or are down."""
+        if self.gangs.settled or not self.monitor.all_surveyed:
+            return
+        self.gangs.settled = True
+        self.log.fact(ControllerChanged(self.tables.now, self.epoch, READY))
+        # The log still has what an earlier controller closed only for its own end.
+        self.monitor.record_states(range(len(self.monitor.nodes)))
+        for job in self.jobs:
+            if job.gang is not None:
+                self._find_missing(job, job.gang)
+                self.gangs.touch(job)
+
+    def _find_missing(self, job: LiveJob, gang: Gang) -> None:
+        """Replaces the wanted workers of a job that no node has, or starts the job anew."""
+        absent = gang.find_missing(self.tables.now)
+        if absent and gang.has_lost_run():
+            self.terminations.lost(job, absent)
+        else:
+            self.members.renumber(job, absent)

@@ -1,7 +1,7 @@
-"""Which tasks of an array have one of its places, if its owner limits how many run at once.
+"""The places of arrays whose owner limits how many tasks run at once.
 
-A task has a place from when it waits in the queue until it is over, so never more tasks than the
-limit are on GPUs. A task that is held gives its place back.
+A task has a place from its admission to the queue until it is over, so at most as many tasks as
+the limit are on GPUs. A task that is held gives its place back.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dovetail.live.jobs.lifecycle import PENDING
 
 
 class ArrayLimits:
-    """Owns the tasks of limited arrays that are not over, and which of them have a place."""
+    """Owns the unfinished tasks of limited arrays, and which of them have a place."""
 
     def __init__(self) -> None:
         self._tasks: dict[int, dict[int, LiveJob]] = {}
-        self._placed: dict[int, dict[int, None]] = {}
+        self._placed: dict[int, set[int]] = {}
 
     def enter(self, job: LiveJob) -> None:
-        """Adds a task; one that is past waiting has its place."""
+        """Adds a task; one that is running or ending has its place already."""
         if job.spec.at_once:
             self._tasks.setdefault(job.spec.array_of, {})[job.number] = job
             if job.record.state is not PENDING:
@@ -30,24 +30,26 @@ class ArrayLimits:
         """Returns whether other tasks have all the places of a task's array."""
         if not job.spec.at_once:
             return False
-        placed = self._placed.get(job.spec.array_of, {})
+        placed = self._placed.get(job.spec.array_of, ())
         return len(placed) - (job.number in placed) >= job.spec.at_once
 
     def take(self, job: LiveJob) -> None:
         """Gives a task its place."""
         if job.spec.at_once:
-            self._placed.setdefault(job.spec.array_of, {})[job.number] = None
+            self._placed.setdefault(job.spec.array_of, set()).add(job.number)
 
     def give(self, job: LiveJob) -> Iterator[LiveJob]:
         """Takes back the place of a task, if it has one; yields tasks that may take it."""
-        array = job.spec.array_of
-        placed = self._placed.get(array, {})
-        if placed.pop(job.number, 0) is None:
-            for number, other in list(self._tasks[array].items()):
-                if self.is_full(other):
-                    return
-                if number not in placed and other is not job:
-                    yield other
+        placed = self._placed.get(job.spec.array_of, set())
+        if job.number not in placed:
+            return
+        placed.remove(job.number)
+        for number, other in list(self._tasks[job.spec.array_of].items()):
+            # The caller takes the place for the task it got, which may make the array full again.
+            if self.is_full(other):
+                return
+            if number not in placed and other is not job:
+                yield other
 
     def leave(self, job: LiveJob) -> Iterator[LiveJob]:
         """Removes a task that is over; yields tasks that may take its place."""

@@ -1,13 +1,13 @@
-"""Which workers a placed job is to have: their numbers, their GPUs and how they train.
+"""The wanted workers of a placed job: their numbers, their GPUs and how they train.
 
 A worker number is never used twice in a job. An agent refuses to start one a second time, so an
-order that comes late can never start what has ended.
+order that arrives late cannot restart a worker that has ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from dovetail.core.placement import Placement
 from dovetail.core.units import NEVER_S
@@ -15,29 +15,22 @@ from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.controller.timers import Alarm, Timers
+from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.jobs.lifecycle import State, Transition
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.workers.gpu_assignment import Gpu
 from dovetail.live.workers.worker_state import Desired
 
 
+@dataclass(frozen=True, slots=True)
 class GangMembers:
-    """Assigns GPUs to numbered workers, in the records of jobs, and tells their gangs."""
+    """Changes what gangs should have: numbered workers, their GPUs, configuration and bounds."""
 
-    def __init__(
-        self,
-        jobs: LiveJobs,
-        gangs: LiveGangs,
-        tables: RecordedTables,
-        gpus: GpuMap,
-        timers: Timers,
-    ) -> None:
-        self._jobs = jobs
-        self._gangs = gangs
-        self._tables = tables
-        self._gpus = gpus
-        self._timers = timers
+    jobs: LiveJobs
+    gangs: LiveGangs
+    tables: RecordedTables
+    gpus: GpuMap
+    timers: Timers
 
     def assign(self, job: LiveJob, placement: Placement, gpus: Sequence[Gpu]) -> None:
         """Assigns GPUs to the workers of a job, and new numbers to workers on new GPUs.
@@ -60,8 +53,8 @@ class GangMembers:
                 worker = number - 1
             members.append(GangMember(worker, node, gpu))
         job.replacements = ()
-        self._timers.drop(Alarm.REPLACEMENTS, job.number)
-        self._gpus.assignment.occupy(job.number, members)
+        self.timers.drop(Timer.REPLACEMENTS, job.number)
+        self.gpus.assignment.occupy(job.number, members)
         now_placed = replace(
             record,
             placement=placement,
@@ -71,27 +64,27 @@ class GangMembers:
             detail="",
         )
         if record.state is State.PENDING:
-            self._jobs.move(job, Transition.PLACED, now_placed)
+            self.jobs.move(job, Transition.PLACED, now_placed)
         elif starts_anew:
-            self._jobs.write(job, replace(now_placed, restarts=record.restarts + began))
+            self.jobs.write(job, replace(now_placed, restarts=record.restarts + began))
             self.stop_clock(job)
         else:
-            self._jobs.write(job, now_placed)
-        # The gang reads the record, so it is told last.
-        self._gangs.update_restarts(job)
+            self.jobs.write(job, now_placed)
+        # Last: the gang reads the new record.
+        self.gangs.update_restarts(job)
         self.want(job)
 
     def want(self, job: LiveJob) -> None:
-        """Tells the gang of a placed job which workers it is to have now."""
-        self._gangs.of(job).want(self.desired(job), self._tables.now)
-        self._gangs.touch(job)
+        """Updates the workers that the gang of a placed job should have."""
+        self.gangs.of(job).want(self.desired(job), self.tables.now)
+        self.gangs.touch(job)
 
     def desired(self, job: LiveJob) -> Desired:
-        """Returns what the plan wants of the gang of a placed job."""
+        """Returns the workers that the plan wants of a placed job, and how they should train."""
         record, placement = job.record, job.record.placement
         assert placement is not None
         phase = placement.interleave
-        # Uneven parts are of all workers. While some are missing, the rest train with even ones.
+        # Uneven parts of the batch are for all workers. While one is missing, they are even.
         whole = len(record.members) == placement.gpus
         return Desired(
             record.members,
@@ -100,11 +93,11 @@ class GangMembers:
             batch_size=placement.batch_size,
             seat=None if phase is None else (phase.set_id, phase.phase),
             shares=placement.fractions if whole else (),
-            memory_bytes=self._gpus.bound(job),
+            memory_bytes=self.gpus.bound(job),
         )
 
     def replace_lost(self, job: LiveJob) -> None:
-        """Wants the replacements of lost workers of a job, now that their pause is over."""
+        """Starts the replacements of lost workers of a job, now that their pause is over."""
         if job.is_placed and job.replacements:
             job.replacements = ()
             self.want(job)
@@ -113,17 +106,17 @@ class GangMembers:
         """Keeps only the workers of a job that are on the nodes of a smaller placement."""
         nodes = {node for node, _ in placement.spans}
         members = tuple(m for m in job.record.members if m.node in nodes)
-        self._gpus.assignment.release(job.number)
-        self._gpus.assignment.restore(job.number, placement, members)
-        self._jobs.write(job, replace(job.record, placement=placement, members=members))
-        job.unchanged_s = self._tables.now
+        self.gpus.assignment.release(job.number)
+        self.gpus.assignment.restore(job.number, placement, members)
+        self.jobs.write(job, replace(job.record, placement=placement, members=members))
+        job.unchanged_s = self.tables.now
         self.want(job)
 
     def renumber(self, job: LiveJob, absent: Collection[int]) -> None:
         """Gives new numbers to wanted workers that no node has.
 
-        An order to start one may still be under way. Of a plain gang none has begun, so all of its
-        workers get other numbers.
+        An order to start one of the old number may still be under way. A plain gang starts whole,
+        so all of its workers get new numbers.
         """
         record = job.record
         if not absent or not job.is_placed:
@@ -136,22 +129,38 @@ class GangMembers:
                     numbers[member.worker], number = number, number + 1
                 member = GangMember(numbers[member.worker], member.node, member.gpu)
             members.append(member)
-        self._gpus.assignment.renumber(record.job, members)
-        self._jobs.write(job, replace(record, members=tuple(members), next_worker=number))
-        self._gangs.update_restarts(job)
-        self._gangs.of(job).want(self.desired(job), self._tables.now)
+        self.gpus.assignment.renumber(record.job, members)
+        self.jobs.write(job, replace(record, members=tuple(members), next_worker=number))
+        self.gangs.update_restarts(job)
+        self.gangs.of(job).want(self.desired(job), self.tables.now)
 
     def release(self, job: LiveJob) -> None:
-        """Takes all workers of a job that has lost its GPUs out of the assignment."""
-        self._gpus.assignment.release(job.number)
-        self._jobs.write(job, replace(job.record, members=()))
+        """Removes a job that has lost its GPUs from the assignment."""
+        self.gpus.assignment.release(job.number)
+        self.jobs.write(job, replace(job.record, members=()))
         self.stop_clock(job)
 
+    def update_sharers(self, rows: Iterable[int]) -> None:
+        """Updates the speed and memory bound of placed jobs whose neighbours changed, by row."""
+        for row in sorted(rows):
+            placement = self.tables.placement(row)
+            if placement is None:
+                continue
+            job = self.jobs.of_row(row)
+            # Reports from before this instant are of a job with other neighbours.
+            job.unchanged_s = self.tables.now
+            wanted = None if job.gang is None else job.gang.roster.wanted
+            bound = self.gpus.bound(job)
+            if wanted is not None and wanted.memory_bytes != bound:
+                self.gangs.of(job).want(replace(wanted, memory_bytes=bound), self.tables.now)
+                self.gangs.touch(job)
+            self.tables.retime(row, self.gpus.speed(row, placement))
+
     def stop_clock(self, job: LiveJob) -> None:
-        """Books how long a job ran, now that it does not."""
-        now = self._tables.now
+        """Adds the time since a job began to run to its record, now that it has stopped."""
+        now = self.tables.now
         if job.running_s < now:
-            self._jobs.write(job, replace(job.record, ran_s=job.ran_s(now)))
+            self.jobs.write(job, replace(job.record, ran_s=job.ran_s(now)))
         job.running_s, job.replacements = NEVER_S, ()
-        self._timers.drop(Alarm.TIME_LIMIT, job.number)
-        self._timers.drop(Alarm.REPLACEMENTS, job.number)
+        self.timers.drop(Timer.TIME_LIMIT, job.number)
+        self.timers.drop(Timer.REPLACEMENTS, job.number)

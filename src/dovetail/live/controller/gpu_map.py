@@ -1,6 +1,8 @@
-"""Which jobs are on which GPUs: as the plan assigns them, and as far as reports tell."""
+"""Which jobs are on which GPUs: assigned by the plan, and in use according to reports."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from dovetail.control.state import ClusterState
 from dovetail.core.beliefs import Neighbour
@@ -9,14 +11,14 @@ from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.measuring.memory_bounds import MemoryBounds
 from dovetail.live.workers.gpu_assignment import Gpu, GpuAssignment
-from dovetail.live.workers.gpu_usage import GpuUsage
+from dovetail.live.workers.gpu_usage import GpuUsage, WorkerKey
 
 
 class GpuMap:
     """Owns the `assignment` of GPUs to workers that the plan wants, and their `usage` in fact.
 
-    It answers who shares GPUs with whom, at which believed speed and with how much memory, and
-    whom a worker waits for. It reads the tables and changes nothing in them.
+    From both it derives which jobs share GPUs, their believed speed and memory bounds, and which
+    jobs a worker waits for. It reads the tables and changes nothing in them.
     """
 
     def __init__(self, state: ClusterState, jobs: LiveJobs) -> None:
@@ -34,25 +36,24 @@ class GpuMap:
         return {row for node, gpu in placement.named() for row in on(node, gpu)}
 
     def neighbours(self, row: int) -> tuple[Neighbour, ...]:
-        """Returns the jobs that share GPUs with a job, and where they are."""
+        """Returns the jobs that share GPUs with a job, and their placements."""
+        placement = self._state.plan.placed.get(row)
+        return () if placement is None else self._beside(row, placement)
+
+    def _beside(self, row: int, placement: Placement) -> tuple[Neighbour, ...]:
         placed = self._state.plan.placed
-        placement = placed.get(row)
-        if placement is None:
-            return ()
         return tuple((j, placed[j]) for j in sorted(self.sharers(placement) - {row}))
 
-    def neighbours_on(self, row: int, seat: GangMember) -> tuple[Neighbour, ...]:
+    def neighbours_on(self, row: int, member: GangMember) -> tuple[Neighbour, ...]:
         """Returns the neighbours on the GPU of one worker; all of the job if that has none."""
-        there = [self._jobs.get(n) for n in self.assignment.on.get((seat.node, seat.gpu), {})]
+        there = [self._jobs.get(n) for n in self.assignment.on.get((member.node, member.gpu), {})]
         rows = {job.row for job in there if job is not None}
         neighbours = self.neighbours(row)
         return tuple(n for n in neighbours if n[0] in rows) or neighbours
 
     def speed(self, row: int, placement: Placement) -> float:
         """Returns the believed speed of a job on a placement."""
-        state, placed = self._state, self._state.plan.placed
-        sharers = sorted(self.sharers(placement) - {row}) if placement.gpu_ids else []
-        neighbours = tuple((j, placed[j]) for j in sharers)
+        state, neighbours = self._state, self._beside(row, placement)
         return state.view.physics.rate(row, placement, neighbours, state.done_s((row,))[0])
 
     def memory_bytes(self, node: int) -> float:
@@ -60,18 +61,18 @@ class GpuMap:
         return self._state.view.cluster.group_of(node).gpu_memory_bytes
 
     def bound(self, job: LiveJob) -> int:
-        """Returns the most that each worker of a placed job may hold of its GPU (0: no bound)."""
-        # A synthetic job holds no memory.
+        """Returns the most bytes of its GPU that each worker of a job may use (0: no bound)."""
+        # A synthetic job uses no memory.
         return 0 if job.spec.paced else self._bounds.of(job.row)
 
     # As reported. Jobs go by number.
 
     def may_start(self, number: int, node: int, gpu: int) -> bool:
-        """Returns whether all workers on a GPU are of other jobs and meant to share it."""
+        """Returns whether all workers on a GPU are of other jobs that the plan puts there too."""
         return self.usage.is_free(number, node, gpu, self.assignment)
 
     def has_memory(self, job: LiveJob, gpu: Gpu, bound: int) -> bool:
-        """Returns whether a worker may hold so much of a GPU beside the workers on it now."""
+        """Returns whether a worker may use `bound` bytes of a GPU beside the workers there now."""
         memory_bytes = self.memory_bytes(gpu[0])
         return job.spec.paced or self.usage.has_room(job.number, gpu, bound, memory_bytes)
 
@@ -88,7 +89,7 @@ class GpuMap:
         return self.usage.blocking_jobs(member.node, member.gpu, self.assignment)
 
     def awaited(self, job: LiveJob) -> tuple[int, ...]:
-        """Returns the jobs that must leave GPUs of a job, or hold less of them, for it to start."""
+        """Returns the jobs that must leave GPUs of a job, or use less memory, for it to start."""
         gang = job.gang
         if gang is None:
             return ()
@@ -101,8 +102,15 @@ class GpuMap:
                     awaited.update(self.usage.jobs_at(member.node, member.gpu))
         return tuple(sorted(awaited - {job.number}))
 
+    def drop_unknown(self, node: int, listed: Collection[WorkerKey] = ()) -> None:
+        """Drops the unknown workers of a node, but for those that its agent has listed."""
+        there = [key for key, worker in self.usage.unknown.items() if worker.node == node]
+        for key in there:
+            if key not in listed:
+                self.usage.drop_unknown(key)
+
     def update_usage(self, job: LiveJob) -> None:
-        """Records the GPUs that the workers of a job are on now, by what its gang knows."""
+        """Records the GPUs that the workers of a job are on now, according to its gang."""
         if job.gang is not None:
             workers = job.gang.roster.workers.values()
             gpus = {w.worker: tuple((w.node, gpu) for gpu in w.all_gpus) for w in workers}

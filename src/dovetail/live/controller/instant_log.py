@@ -1,4 +1,4 @@
-"""What one instant changed, gathered until it is one entry of the journal."""
+"""The changes of one instant, collected until they become one entry of the journal."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dovetail.live.workers.gang_events import NodeOrder
 class InstantLog:
     """Owns the facts, answered requests, named values and orders of the present instant.
 
-    `take_entry` makes the first three, with the records that changed, one journal entry.
-    `take_orders` is called after that entry is durable: an agent must never obey an order that a
-    controller killed now would know nothing of.
+    `take_entry` returns the first three and the changed records as one journal entry.
+    `take_orders` is called when that entry is durable: were an order sent earlier and the
+    controller killed, the next controller would not know of it.
     """
 
     def __init__(self, jobs: LiveJobs, state: ClusterState) -> None:
@@ -39,7 +39,7 @@ class InstantLog:
         self._answered.extend(requests)
 
     def keep(self, name: str, text: str) -> None:
-        """Keeps a value under a name, in place of an older one."""
+        """Adds a named value to the entry; it replaces an older one."""
         self._meta[name] = text
 
     def send(self, *orders: NodeOrder) -> None:
@@ -79,7 +79,7 @@ class InstantLog:
         row = getattr(fact, "job", None)
         if row is None:
             return fact
-        # Facts are named tuples; which of them have a job mypy cannot see.
+        # Facts are named tuples, and mypy cannot see which of them have a job.
         changed: Any = fact
         numbered: Fact = changed._replace(job=self._jobs.numbers[row])
         return numbered
@@ -88,10 +88,10 @@ class InstantLog:
         """Returns the record of a job with its progress by now."""
         state, row, now = self._state, job.row, self._state.now
         job.persisted_s = now
-        # Agents refuse a generation older than one they obeyed, so it is never written lower.
+        # Agents refuse older generations than they have seen, so the record's never goes down.
         generation = job.gang.roster.generation if job.gang is not None else 0
         running = now - job.running_s if job.running_s < now else 0.0
-        # Progress goes with every record: a new controller works out from it where the job is.
+        # Every record has the progress, from which a new controller extrapolates.
         job.record = record = replace(
             job.record,
             generation=max(job.record.generation, generation),

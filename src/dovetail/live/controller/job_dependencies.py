@@ -1,4 +1,4 @@
-"""Which jobs wait for others to start or end, and whether what they wait for has happened."""
+"""Dependencies between jobs: which wait for others to start or end, and which are met."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ DEPENDENCY, NEVER_MET = "Dependency", "DependencyNeverSatisfied"
 
 
 class JobDependencies:
-    """Owns who depends on whom, and how jobs ended that others asked about."""
+    """Owns the dependencies by the job that they wait for, and the ends of such jobs."""
 
     def __init__(self, jobs: LiveJobs, archive: Archive) -> None:
         self._jobs = jobs
         self._archive = archive
         # By job, the numbers of those that depend on it, and in which ways.
         self._dependents: dict[int, dict[int, tuple[Dependency, ...]]] = {}
-        # The archive learns of an end only when this instant is durable; dependents ask at once.
+        # The archive has an end only when this instant is durable; dependents look it up at once.
         self._over: dict[int, StoredJob] = {}
-        # A job that waits for an array asks about all its tasks at every end; ends do not change.
+        # A job that waits for an array checks all its tasks at every end of one. Ends stay, so they
+        # are cached.
         self._ends: dict[int, State] = {}
         # By job, the index of the dependency that keeps it out: all before it are met.
         self._blocked: dict[int, int] = {}
@@ -55,7 +56,7 @@ class JobDependencies:
                 yield job
 
     def _matters(self, job: LiveJob, number: int, dependencies: Sequence[Dependency]) -> bool:
-        """Returns whether the obstacle of a job may be another one after this start or end."""
+        """Returns whether this start or end may change the obstacle of a job."""
         reason = job.record.reason
         at = self._blocked.get(job.number, -1)
         waits_for_another = at >= 0 and job.spec.after[at].job != number
@@ -67,7 +68,7 @@ class JobDependencies:
         return not (waits_for_another and reason == DEPENDENCY)
 
     def blocking(self, job: LiveJob) -> Dependency | None:
-        """Returns the dependency that keeps a job out; first one that never can be met."""
+        """Returns the dependency that keeps a job out; rather one that can never be met."""
         after = job.spec.after
         at = self._blocked.pop(job.number, -1)
         if at < 0:
@@ -96,27 +97,25 @@ class JobDependencies:
         """Returns the state of a job, None if there is none, and whether it ever started."""
         if number in self._ends:
             return self._ends[number], True
-        job = self._jobs.get(number)
-        stored = self.find(number) if job is None else job
-        if stored is None:
+        job = self._jobs.get(number) or self.find(number)
+        if job is None:
             return None, False
-        record = stored.record
-        if job is None and record.state in TERMINAL:
+        record = job.record
+        if isinstance(job, StoredJob) and record.state in TERMINAL:
             self._ends[number] = record.state
         return record.state, record.first_start_s < NEVER_S or record.state is not PENDING
 
     def name(self, dependency: Dependency) -> str:
         """Returns a dependency as users write it, a task by the name that lists give it."""
         number = dependency.job
-        job = self._jobs.get(number)
-        stored = self.find(number) if job is None else job
-        return f"{dependency.kind}:{number if stored is None else stored.spec.called(number)}"
+        job = self._jobs.get(number) or self.find(number)
+        return f"{dependency.kind}:{number if job is None else job.spec.called(number)}"
 
     def find(self, number: int) -> StoredJob | None:
         """Returns a job that is over, even if it is so since this instant only."""
         return self._over.get(number) or self._archive.find(number)
 
-    # What happens to jobs.
+    # Ends.
 
     def forget_blocking(self, number: int) -> None:
         """Forgets what keeps a job out."""

@@ -1,8 +1,7 @@
-"""The folders of jobs, made with their scripts before any order to start a worker goes out.
+"""The folders of jobs, made with their scripts before any order to start a worker is sent.
 
-A full disk must end neither the controller nor a job whose script cannot be written now. What
-could not be written is owed: the journal takes no entry, and so no order goes out, before it is
-there.
+A full disk must end neither the controller nor a job whose script cannot be written now. Such a
+folder is owed: until it is there the journal accepts no entry, and so no order is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class JobFolders:
-    """Makes launches, and is the journal: it writes entries once all folders are there."""
+    """Makes launches, and is the journal of the controller: a write first makes owed folders."""
 
     def __init__(self, folder: Folder, journal: Journal) -> None:
         self._folder, self._journal = folder, journal

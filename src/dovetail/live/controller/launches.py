@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from dovetail.live.controller.output_path import output_of
 from dovetail.live.emulation.synthetic import synthetic_spec
 from dovetail.live.jobs.job_environment import environment_of
+from dovetail.live.jobs.output_path import output_of
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.spec import EACH_GPU, JobSpec
 
 SHELL = ("/bin/sh",)
-"""The interpreter of a script that names none, as of any program without one."""
+"""The interpreter of a script whose first line has none."""
 
 
 def launcher_in(folder: Path) -> Callable[[int, JobSpec], StartWorker]:
@@ -46,7 +46,7 @@ def launcher_in(folder: Path) -> Callable[[int, JobSpec], StartWorker]:
 
 
 def command_of(spec: JobSpec, folder: Path) -> tuple[str, ...]:
-    """Returns the command line of a worker; it is executed as it is, by no shell."""
+    """Returns the command line of a worker; it is executed without a shell."""
     if spec.paced:
         return synthetic_spec(spec).command()
     if not spec.script:

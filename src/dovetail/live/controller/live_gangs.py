@@ -1,4 +1,4 @@
-"""The gangs of the live jobs: made when first needed, and marked when they must act."""
+"""The gangs of the live jobs: made when first used, and touched when they must act."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dovetail.live.controller.live_jobs import LiveJob
-from dovetail.live.controller.rules import Rules
 from dovetail.live.jobs.job_environment import with_restarts
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.workers.first_worker import FirstWorker
 from dovetail.live.workers.gang import Gang, make_gang
+from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.spec import JobSpec
 
@@ -19,7 +19,7 @@ Launches = Callable[[int, JobSpec], StartWorker]
 
 
 class LiveGangs:
-    """Makes gangs and owns the set of those that must act before the instant is over.
+    """Makes gangs and owns the set of touched ones, which must act before the instant is over.
 
     `settled` is False until every node has reported its inventory or is down. No gang acts before
     that: its workers may still run on a node that has not answered the new controller.
@@ -54,7 +54,7 @@ class LiveGangs:
         gang.roster.launch = replace(gang.roster.launch, environment=environment, restarts=restarts)
 
     def touch(self, job: LiveJob) -> None:
-        """Marks the gang of a job: it decides and sends orders before the instant is over."""
+        """Marks the gang of a job to be reconciled before the instant is over."""
         self._touched[job.number] = job
 
     @property
@@ -69,6 +69,6 @@ class LiveGangs:
 
 
 def _first_worker(spec: JobSpec, record: JobRecord) -> FirstWorker:
-    """Returns how the workers are started: of a job with a range of GPUs, one alone at first."""
+    """Returns the start of a job's workers: with a range of GPUs, one worker starts alone."""
     ranged = spec.elastic and not spec.paced
     return FirstWorker(ranged, alone=spec.min_gpus == 1, spoke=spec.paced or record.spoke)

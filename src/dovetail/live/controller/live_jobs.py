@@ -1,4 +1,4 @@
-"""The jobs that are not over: what each asked for, its record, its gang, its row in the tables."""
+"""The jobs that are not over: request, record, gang and row in the tables of each."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PLACED = (State.CONFIGURING, State.RUNNING)
 class LiveJob:
     """One job that is not over. `row` is its index in the tables.
 
-    `running_s` is since when its time limit counts, `unchanged_s` since when it runs with the same
-    GPUs, neighbours and options. It is `starting` until all its workers train after a start, and
-    then its progress is `placed_done_s`. `replacements` are the numbers of workers that will
-    replace lost ones after a pause. `requeues` are the requests to queue it again once it is over.
+    Its time limit counts since `running_s`; since `unchanged_s` it runs with the same GPUs,
+    neighbours and options. It is `starting` until all its workers train after a start, and then
+    its progress is `placed_done_s`. `replacements` are the numbers of workers that will replace
+    lost ones after a pause. `requeues` are the requests to queue it again once it is over.
     """
 
     row: int
@@ -43,12 +43,12 @@ class LiveJob:
 
     @property
     def name(self) -> str:
-        """Returns how lists name the job: its number, or that of its array and its index."""
+        """Returns the name of the job in lists: its number, or that of its array and its index."""
         return self.spec.called(self.record.job)
 
     @property
     def uses_train_protocol(self) -> bool:
-        """Returns whether its workers speak the protocol of `dovetail.train`."""
+        """Returns whether its workers use the protocol of `dovetail.train`."""
         return self.spec.trains or self.spec.paced
 
     @property
@@ -64,9 +64,9 @@ class LiveJob:
 class LiveJobs:
     """All jobs that are not over, by number and by row of the tables.
 
-    It owns their records: `write` and `move` are the only ways to change one, and `take_dirty`
-    returns those to put on record. `numbers` gives the number of each row, also of jobs that are
-    over; `known` are the numbers of all jobs that this controller has ever seen.
+    It owns their records: `write` and `move` mark one as changed, and `take_dirty` returns the
+    changed ones for the journal. `numbers` has the number of each row, also of jobs that are over;
+    `known` has the numbers of all jobs that this controller has ever seen.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class LiveJobs:
         del self._jobs[job.number]
 
     def write(self, job: LiveJob, record: JobRecord) -> None:
-        """Replaces the record of a job; this instant's journal entry will hold it."""
+        """Replaces the record of a job; it will be in this instant's journal entry."""
         job.record = record
         self._dirty[job.number] = job
 

@@ -1,7 +1,7 @@
-"""Which nodes can be used: it hears their agents, and knows which are down or drained.
+"""The health of nodes: when their agents were last heard, and which are down or drained.
 
-A node is dead after `Rules.node_patience_s` of silence, and not before: `is_overdue` decides it,
-`node_loss.py` carries out what follows. Its next inventory brings it back (`inventories.py`).
+A node is down after `Rules.node_patience_s` of silence, and not before: `is_overdue` decides that,
+`node_loss.py` handles the loss. Its next inventory brings it back (`agent_reports.py`).
 """
 
 from __future__ import annotations
@@ -9,30 +9,31 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from dovetail.core.cluster import DOWN, DRAINING, UP
 from dovetail.core.units import NEVER_S
 from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.controller.rules import Rules
-from dovetail.live.controller.timers import Alarm, Timers
+from dovetail.live.controller.timers import Timer, Timers
+from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import InventoryRequest
 
 LOG = logging.getLogger(__name__)
 DRAINED, LOST = "drained", "nodes down"
-"""The names under which the journal keeps the nodes that users drained, and those that are down."""
+"""The names in the journal of the nodes that users drained, and of those that are down."""
 IN_LOG = "nodes closed"
-"""The name under which it keeps the states that the log gives to nodes that are not up."""
+"""The name in the journal of the states that nodes have in the event log, unless they are up."""
 
 
 @dataclass(slots=True)
 class NodeHealth:
     """One node: when its agent was last heard, and whether its inventory is known.
 
-    `back_s` is when it was heard again after so long a silence that orders may have been lost.
-    Of its silence `excused_s` is time in which this controller could not have heard it. An
-    inventory counts if it answers request `inventory_min` or a later one.
+    `back_s` is the end of its last silence that was long enough for orders to be lost. For
+    `excused_s` of its silence this controller could not have heard it. An inventory counts if it
+    answers request `inventory_min` or a later one.
     """
 
     heard_s: float
@@ -46,7 +47,7 @@ class NodeHealth:
 
 
 class NodeMonitor:
-    """Owns what is known of each node's health, and the states of nodes in tables and log."""
+    """Owns the health of each node, and the states of nodes in tables and log."""
 
     def __init__(
         self, tables: RecordedTables, log: InstantLog, timers: Timers, rules: Rules, epoch: int
@@ -65,22 +66,22 @@ class NodeMonitor:
         ]
 
     def begin(self, meta: dict[str, str]) -> None:
-        """Restores the states that are on record, and requests the inventories of all nodes."""
-        for number in self._known(_kept_json(meta, DRAINED)):
+        """Restores the recorded states, and requests the inventories of all nodes."""
+        for number in self._known(_stored_json(meta, DRAINED)):
             self.nodes[number].is_drained = True
-        for number in self._known(_kept_json(meta, LOST)):
+        for number in self._known(_stored_json(meta, LOST)):
             self.nodes[number].is_down = True
-        states = _kept_json(meta, IN_LOG)
+        states = _stored_json(meta, IN_LOG)
         if isinstance(states, dict):
             self._in_log = {
                 int(n): str(state) for n, state in states.items() if n.isascii() and n.isdecimal()
             }
-        closed = [(n, self._state(n)) for n in range(len(self.nodes))]
-        closed = [(n, state) for n, state in closed if state != UP]
+        nodes = range(len(self.nodes))
+        closed = [(n, state) for n in nodes if (state := self._state(n)) != UP]
         if closed:
             # Not through the recorded tables: the log has these states already.
             self._tables.state.change_nodes(closed)
-        for number in range(len(self.nodes)):
+        for number in nodes:
             self.request_inventory(number)
             self.watch(number)
 
@@ -99,7 +100,7 @@ class NodeMonitor:
         """Returns whether every node has reported its inventory, or is down."""
         return all(n.is_surveyed or n.is_down for n in self.nodes)
 
-    # What comes in.
+    # Messages.
 
     def heard(self, node: int) -> bool:
         """Notes a sign of life; False for a node that does not exist."""
@@ -110,32 +111,31 @@ class NodeMonitor:
             # Once in an instant, however many of its messages came together.
             self.request_inventory(node)
         if self._is_away(health):
-            # Orders may have been lost in the silence, so gangs count their patience from here.
+            # Orders may have been lost in the silence, so gangs count their timeouts from here.
             health.back_s = now
         health.heard_s, health.excused_s = now, 0.0
         return True
 
     def excuse(self, late_s: float) -> None:
-        """Excuses silence while this controller was kept from running, by so long too late.
+        """Excuses silence while this controller could not run, so that it woke `late_s` too late.
 
-        A disk or a machine that stands still keeps agents from reporting too. They get the time
-        to do so now.
+        A stalled disk or machine keeps agents from reporting as well. They get that time now.
         """
         if late_s <= self._rules.resend_s:
             return
         for number, health in enumerate(self.nodes):
-            # Not added up: between two such times there was one to report.
+            # The maximum, not the sum: between two stalls an agent had time to report.
             health.excused_s = max(health.excused_s, late_s)
             self.watch(number)
 
     def drain(self, node: int, *, undo: bool) -> None:
-        """Gives a node no new work, or work again; what runs there goes on."""
+        """Drains a node or takes that back; jobs that run there go on."""
         if 0 <= node < len(self.nodes) and self.nodes[node].is_drained == undo:
             self.nodes[node].is_drained = not undo
             self.update_states([node])
 
     def drain_all(self) -> None:
-        """Gives no node new work until the controller has stopped."""
+        """Drains all nodes until the controller has stopped; only this controller remembers it."""
         self._all_drained = True
         self.update_states(range(len(self.nodes)))
 
@@ -150,13 +150,13 @@ class NodeMonitor:
         """Sets the alarm for when a node counts as down if it stays silent."""
         health = self.nodes[node]
         due = NEVER_S if health.is_down else self._dead_s(health)
-        self._timers.set(Alarm.NODE_SILENT, node, due)
+        self._timers.set(Timer.NODE_SILENT, node, due)
 
     def _dead_s(self, health: NodeHealth) -> float:
         return health.heard_s + health.excused_s + self._rules.node_patience_s
 
     def reached_s(self, node: int) -> float:
-        """Returns since when the agent of a node can be reached: now, if it seems to be away."""
+        """Returns since when the agent of a node can be reached: now, if it is silent."""
         health = self.nodes[node]
         return self._tables.now if self._is_away(health) else health.back_s
 
@@ -170,13 +170,13 @@ class NodeMonitor:
         self._requests += 1
         self._log.send((node, InventoryRequest(self._epoch, self._requests)))
         again_s = self._tables.now + self._rules.hail_every_s
-        self._timers.set(Alarm.INVENTORY, node, again_s)
+        self._timers.set(Timer.INVENTORY, node, again_s)
 
     def is_current(self, node: int, epoch: int, serial: int) -> bool:
         """Returns whether an inventory answers this controller, and no request from before a loss.
 
-        An agent may still carry out what it was told before it fell silent, after it has answered
-        an older request.
+        After its answer to an older request an agent may still carry out orders of that time, so
+        the inventory would not show the workers that they start.
         """
         return epoch >= self._epoch and serial >= self.nodes[node].inventory_min
 
@@ -198,8 +198,7 @@ class NodeMonitor:
 
     def update_states(self, nodes: Iterable[int]) -> None:
         """Puts new states of nodes into tables, log and journal."""
-        changed = [(n, self._state(n)) for n in nodes]
-        changed = [(n, state) for n, state in changed if state != self.state_of(n)]
+        changed = [(n, s) for n in nodes if (s := self._state(n)) != self.state_of(n)]
         if not changed:
             return
         self._tables.change_nodes(changed)
@@ -211,12 +210,11 @@ class NodeMonitor:
 
     def record_states(self, nodes: Sequence[int]) -> None:
         """Records the states of nodes where the log has others."""
-        news = [(n, self.state_of(n)) for n in nodes]
-        news = [(n, state) for n, state in news if state != self._in_log.get(n, UP)]
-        if not news:
+        changed = [(n, s) for n in nodes if (s := self.state_of(n)) != self._in_log.get(n, UP)]
+        if not changed:
             return
-        self._tables.record_nodes(news)
-        self._in_log.update(news)
+        self._tables.record_nodes(changed)
+        self._in_log.update(changed)
         closed = {str(n): state for n, state in self._in_log.items() if state != UP}
         self._log.keep(IN_LOG, json.dumps(closed))
 
@@ -227,16 +225,15 @@ class NodeMonitor:
         return DRAINING if health.is_drained or self._all_drained else UP
 
 
-def _kept_json(meta: dict[str, str], name: str) -> object:
-    """Returns what the journal keeps under a name; None if that is nothing or damaged."""
+def _stored_json(meta: dict[str, str], name: str) -> object:
+    """Returns the stored value of a name; None if there is none or it is damaged."""
     text = meta.get(name)
     if text is None:
         return None
-    try:
-        kept: object = json.loads(text)
-    except ValueError:
-        kept = None
-    if not isinstance(kept, dict if name == IN_LOG else list):
-        LOG.error("'%s' is damaged in the store and left out: %.80r", name, text)
-        return None
-    return kept
+    value: object = None
+    with suppress(ValueError):
+        value = json.loads(text)
+    if isinstance(value, dict if name == IN_LOG else list):
+        return value
+    LOG.error("'%s' is damaged in the store and left out: %.80r", name, text)
+    return None

@@ -8,7 +8,7 @@ kind it is and which part of it a job that trains on need not pay.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dovetail.core.messages import RESIZE
 from dovetail.core.plan import Change, Draft
@@ -18,84 +18,73 @@ from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.controller.sharer_updates import SharerUpdates
 from dovetail.live.jobs.lifecycle import Transition
 from dovetail.live.workers.gpu_assignment import Gpu
 from dovetail.live.workers.roster import END, SAVE, WAIT
 
 
+@dataclass(frozen=True, slots=True)
 class PlanApplier:
-    """Stops, starts and moves jobs as a legal draft says; it decides nothing itself."""
+    """Stops, starts and moves jobs as a legal draft wants; it decides nothing itself."""
 
-    def __init__(
-        self,
-        jobs: LiveJobs,
-        gangs: LiveGangs,
-        tables: RecordedTables,
-        gpus: GpuMap,
-        members: GangMembers,
-        sharers: SharerUpdates,
-    ) -> None:
-        self._jobs = jobs
-        self._gangs = gangs
-        self._tables = tables
-        self._gpus = gpus
-        self._members = members
-        self._sharers = sharers
+    jobs: LiveJobs
+    gangs: LiveGangs
+    tables: RecordedTables
+    gpus: GpuMap
+    members: GangMembers
 
     def apply(self, draft: Draft) -> None:
         """Makes a legal draft the plan: stops, then starts and moves, then re-times neighbours."""
-        changes = self._tables.state.plan.commit(draft)
+        changes = self.tables.state.plan.commit(draft)
         touched: set[int] = set()
         # Stops first: the assignment must know which GPUs they free before it gives any away.
         for change in changes:
             if change.before is not None:
-                touched.update(self._gpus.sharers(change.before))
+                touched.update(self.gpus.sharers(change.before))
             if change.after is None:
-                self._stop(self._jobs.of_row(change.job))
-        numbers = self._jobs.numbers
+                self._stop(self.jobs.of_row(change.job))
+        numbers = self.jobs.numbers
         placed = [(numbers[c.job], c.after) for c in changes if c.after is not None]
-        assigned = self._gpus.assignment.assign(placed, self._gpus.usage.is_vacant)
+        assigned = self.gpus.assignment.assign(placed, self.gpus.usage.is_vacant)
         for change in changes:
             if change.after is not None:
-                job = self._jobs.of_row(change.job)
+                job = self.jobs.of_row(change.job)
                 self._place(job, change, assigned[job.number])
-                touched.update(self._gpus.sharers(change.after))
-        # Jobs that were placed have their speed already, worked out with all others in place.
+                touched.update(self.gpus.sharers(change.after))
+        # Placed jobs got their speed in `_place`, where all others were in place already.
         touched.difference_update(c.job for c in changes)
-        self._sharers.apply(touched)
+        self.members.update_sharers(touched)
 
     def _stop(self, job: LiveJob) -> None:
         """Takes a job off its GPUs; it saves its state first if it can."""
-        # What a plain program did is lost with it, unless it keeps it by itself.
-        self._tables.preempt(job.row, loses_all=not job.uses_train_protocol)
+        # The progress of a plain program is lost, unless it saves by itself.
+        self.tables.preempt(job.row, loses_all=not job.uses_train_protocol)
         waiting = replace(job.record, placement=None, members=(), reason="", detail="")
-        self._jobs.move(job, Transition.STOPPED, waiting)
-        self._members.release(job)
-        gang = self._gangs.of(job)
+        self.jobs.move(job, Transition.STOPPED, waiting)
+        self.members.release(job)
+        gang = self.gangs.of(job)
         how = SAVE if job.uses_train_protocol else WAIT if gang.roster.complete else END
-        gang.roster.vacate(self._tables.now, job.spec.grace_s, how)
-        self._gangs.touch(job)
+        gang.roster.vacate(self.tables.now, job.spec.grace_s, how)
+        self.gangs.touch(job)
 
     def _place(self, job: LiveJob, change: Change, gpus: Sequence[Gpu]) -> None:
         row, after = job.row, change.after
         assert after is not None
-        state, now = self._tables.state, self._tables.now
+        state, now = self.tables.state, self.tables.now
         how = state.how(change)
         training, delay = after, delay_s(how, state.view.switch_s[how])
         if change.before is not None and job.uses_train_protocol:
             if how == RESIZE:
                 # It trains on with the GPUs it keeps until the others are ready to join.
                 training, delay = change.before.kept_in(after) or after, 0.0
-            # A change does not shorten the switch that is under way.
-            # Its workers complete the switch under way first, even before a move.
+            # Its workers complete the switch that is under way first, even before a move.
             delay = max(delay, state.since_s[row] - now)
-        rate = self._gpus.speed(row, training)
+        rate = self.gpus.speed(row, training)
         preparing = after.gpus - training.gpus
-        self._tables.start(row, after, how=how, rate=rate, delay_s=delay, preparing=preparing)
+        self.tables.start(row, after, how=how, rate=rate, delay_s=delay, preparing=preparing)
         job.placed_done_s, job.unchanged_s = state.done[row], now
         job.starting = change.before is None or not job.uses_train_protocol
         if job.starting:
             resumed = replace(job.record, resumed_step=job.record.saved_step)
-            self._jobs.write(job, resumed)
-        self._members.assign(job, after, gpus)
+            self.jobs.write(job, resumed)
+        self.members.assign(job, after, gpus)

@@ -1,70 +1,60 @@
-"""What reports of training change in the tables: progress, rate, length; and pairs that do harm.
+"""Reports of training: they correct progress, rate and length, and separate slow pairs of jobs.
 
-A report that says what the tables expect anyway is not put on record: the log holds what a replay
-needs, not a line a second for each job.
+A report that confirms the tables is not recorded: the log has what a replay needs, not a line a
+second for each job.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isfinite
 
 from dovetail.core.beliefs import Neighbour
-from dovetail.live.controller.belief import adopt_belief
 from dovetail.live.controller.gpu_map import GpuMap
-from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.terminations import Terminations
-from dovetail.live.jobs.record import JobRecord
-from dovetail.live.measuring.meter import MeasuredProgress
-from dovetail.live.measuring.metering import Meter
+from dovetail.live.measuring.meter import MeasuredProgress, ReportMeter
 from dovetail.live.workers.roster import END, SAVE
+from dovetail.live.workers.rules import Rules
 from dovetail.wire.worker import Training
 
 SLACK_S, SLACK = 0.25, 0.01
-"""Progress is believed anew when it is off by so many seconds and this part of what passed."""
+"""Progress is corrected when it is off by so many seconds plus this part of the time since."""
 RATE_SLACK = 0.02
 LENGTH_SLACK = 0.01
 NOISE = 5.0
-"""How many times wider these are for real programs than for synthetic ones: iterations vary."""
+"""How much wider these tolerances are for real programs, whose iterations vary."""
 PARTED = "pairing undone"
-"""Why a guest was stopped that was never to share, had the belief been right."""
+"""Why a job was stopped that a right belief would never have put beside another."""
 
 
+@dataclass(frozen=True, slots=True)
 class ProgressReports:
     """Takes in the reports of running jobs."""
 
-    def __init__(
-        self,
-        jobs: LiveJobs,
-        tables: RecordedTables,
-        gpus: GpuMap,
-        log: InstantLog,
-        terminations: Terminations,
-        *,
-        meter: Meter,
-        rules: Rules,
-    ) -> None:
-        self._jobs = jobs
-        self._tables = tables
-        self._gpus = gpus
-        self._log = log
-        self._terminations = terminations
-        self._meter = meter
-        self._rules = rules
+    jobs: LiveJobs
+    tables: RecordedTables
+    gpus: GpuMap
+    terminations: Terminations
+    meter: ReportMeter
+    rules: Rules
 
     def take(self, job: LiveJob, report: Training) -> None:
         """Takes in one report."""
-        row, now = job.row, self._tables.now
-        placement = self._tables.placement(row)
+        row, now = job.row, self.tables.now
+        placement = self.tables.placement(row)
         if placement is None or job.starting:
             return
-        # Not marked as changed: a record of each report would be a write a second for each job.
-        job.record = _with_report(job.record, report)
-        neighbours = self._gpus.neighbours(row)
-        progress = self._meter.heard(
+        # Not by `write`: a record of each report would be a write a second for each job.
+        job.record = replace(
+            job.record,
+            samples=report.samples,
+            total_samples=report.total_samples or job.record.total_samples,
+            iteration_s=report.iteration_s,
+        )
+        neighbours = self.gpus.neighbours(row)
+        progress = self.meter.heard(
             row,
             report,
             now,
@@ -73,64 +63,52 @@ class ProgressReports:
             neighbours=neighbours,
             since_s=job.unchanged_s,
         )
-        if progress is None or not _is_finite(progress):
+        if progress is None:
+            return
+        # A program may report anything, but the tables and the store need finite numbers.
+        if not all(map(isfinite, (progress.done_s, progress.rate, progress.length_s or 0.0))):
             return
         self._believe(job, progress)
-        adopt_belief(self._meter, self._tables, self._log, is_new=progress.news)
+        self.tables.learn(self.meter.learner, is_new=progress.news)
         self._check_pairs((row, placement), neighbours)
-        if now >= job.persisted_s + self._rules.persist_every_s:
-            self._jobs.write(job, job.record)
+        if now >= job.persisted_s + self.rules.persist_every_s:
+            self.jobs.write(job, job.record)
 
     def _believe(self, job: LiveJob, progress: MeasuredProgress) -> None:
         """Puts measured progress, rate and length into the tables where they differ enough."""
-        row, state = job.row, self._tables.state
-        expected_s = self._tables.done_s(row)
-        passed_s = max(0.0, self._tables.now - state.since_s[row])
+        row, state = job.row, self.tables.state
+        expected_s = self.tables.done_s(row)
+        passed_s = max(0.0, self.tables.now - state.since_s[row])
         off_s = abs(progress.done_s - expected_s)
         rate = state.rate[row]
         noise, fastest = 1.0 if job.spec.paced else NOISE, max(rate, progress.rate)
         slack_s = noise * (SLACK_S + SLACK * passed_s * fastest)
         if off_s > slack_s or abs(progress.rate - rate) > noise * RATE_SLACK * fastest:
-            # Whole samples are no better known than what is believed, if that is as near.
+            # Samples are whole: within one of them the expected progress is the better value.
             done_s = expected_s if off_s <= progress.grain_s else progress.done_s
-            self._tables.measure(row, done_s, progress.rate)
+            self.tables.measure(row, done_s, progress.rate)
         length_s, known_s = progress.length_s, state.length[row]
         if length_s is not None and abs(length_s - known_s) > noise * LENGTH_SLACK * known_s:
-            self._tables.foresee(row, length_s)
+            self.tables.foresee(row, length_s)
 
     def _check_pairs(self, reporting: Neighbour, neighbours: tuple[Neighbour, ...]) -> None:
         """Separates a job from a neighbour if together they lose more than waiting costs."""
-        placed_s, switch_s = self._tables.state.placed_s, self._tables.state.view.switch_s
+        placed_s, switch_s = self.tables.state.placed_s, self.tables.state.view.switch_s
         for neighbour in neighbours:
             host, guest = reporting, neighbour
             if placed_s[host[0]] > placed_s[guest[0]]:
                 host, guest = guest, host
-            if self._meter.undo_pair(host, guest, switch_s["resume"]):
-                self._separate(self._jobs.of_row(guest[0]), self._jobs.of_row(host[0]))
-                # One at a time: the next report shows what is left of the loss.
+            if self.meter.undo_pair(host, guest, switch_s["resume"]):
+                self._separate(self.jobs.of_row(guest[0]), self.jobs.of_row(host[0]))
+                # One at a time: the next report shows whether the others still lose.
                 break
 
     def _separate(self, guest: LiveJob, host: LiveJob) -> None:
         """Makes the job that came later wait again."""
-        if not (guest.is_placed and self._tables.state.view.preemptible[guest.row]):
+        if not (guest.is_placed and self.tables.state.view.preemptible[guest.row]):
             return
-        # Stopped as for the policy: what it did is saved.
+        # Stopped as by the policy, so it saves its progress.
         how = SAVE if guest.uses_train_protocol else END
-        self._terminations.requeue(guest, PARTED, guest.spec.grace_s, how)
+        self.terminations.requeue(guest, PARTED, guest.spec.grace_s, how)
         detail = f"{PARTED}: beside job {host.name} both lost more than waiting costs"
-        self._jobs.write(guest, replace(guest.record, detail=detail))
-
-
-def _is_finite(progress: MeasuredProgress) -> bool:
-    """Returns whether the tables and the store can take what a report means."""
-    length_s = 0.0 if progress.length_s is None else progress.length_s
-    return isfinite(progress.done_s) and isfinite(progress.rate) and isfinite(length_s)
-
-
-def _with_report(record: JobRecord, report: Training) -> JobRecord:
-    return replace(
-        record,
-        samples=report.samples,
-        total_samples=report.total_samples or record.total_samples,
-        iteration_s=report.iteration_s,
-    )
+        self.jobs.write(guest, replace(guest.record, detail=detail))

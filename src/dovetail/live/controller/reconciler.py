@@ -1,12 +1,12 @@
-"""Brings the workers of all jobs into line with the plan: each touched gang decides what to do.
+"""Reconciles the workers of all jobs with the plan: each touched gang decides what to do.
 
-A gang compares the workers it is to have with those that are reported. What it finds may end,
-retry or requeue jobs, which touches other gangs; so it goes on until nothing is left to decide.
+A gang compares the workers that the plan wants with the reported ones. Its events may end, retry
+or requeue jobs, which touches other gangs; so it goes on until no gang is touched.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from dovetail.live.controller.admission import Admission
 from dovetail.live.controller.gang_event_handler import GangEventHandler
@@ -21,115 +21,104 @@ from dovetail.live.controller.terminations import Terminations
 from dovetail.live.workers.deadlock import deadlocked
 
 
+@dataclass(slots=True)
 class Reconciler:
-    """Owns which jobs are blocked: their gangs wait for GPUs, or for memory, that others hold."""
+    """Owns the blocked jobs: their gangs wait for GPUs, or for memory, that other jobs use."""
 
-    def __init__(
-        self,
-        jobs: LiveJobs,
-        gangs: LiveGangs,
-        tables: RecordedTables,
-        gpus: GpuMap,
-        members: GangMembers,
-        admission: Admission,
-        terminations: Terminations,
-        events: GangEventHandler,
-        monitor: NodeMonitor,
-        outbox: Outbox,
-    ) -> None:
-        self._jobs = jobs
-        self._gangs = gangs
-        self._tables = tables
-        self._gpus = gpus
-        self._members = members
-        self._monitor = monitor
-        self._admission = admission
-        self._terminations = terminations
-        self._events = events
-        self._outbox = outbox
-        self._blocked: set[int] = set()
+    jobs: LiveJobs
+    gangs: LiveGangs
+    tables: RecordedTables
+    gpus: GpuMap
+    members: GangMembers
+    admission: Admission
+    terminations: Terminations
+    events: GangEventHandler
+    monitor: NodeMonitor
+    outbox: Outbox
+    _blocked: set[int] = field(default_factory=set, init=False)
 
     def reconcile(self) -> None:
-        """Reconciles every touched gang, and what follows from that, until all is done."""
+        """Reconciles every touched gang, and those that this touches, until there are none."""
         while self._is_work_left():
-            if self._gpus.usage.changed:
-                self._gpus.usage.changed = False
+            if self.gpus.usage.changed:
+                self.gpus.usage.changed = False
                 self._wake_blocked()
-            touched = self._gangs.take_touched()
+            touched = self.gangs.take_touched()
             # All of them first: a worker that just ended may free the GPU that another waits for.
+            # Then by number: whoever is asked first gets the GPU, in every run the same.
             for job in touched:
-                self._gpus.update_usage(job)
+                self.gpus.update_usage(job)
             for job in sorted(touched, key=lambda job: job.number):
                 self._reconcile_gang(job)
-                self._outbox.mark(job)
-            over, self._terminations.over = self._terminations.over, []
+                self.outbox.mark(job)
+            over, self.terminations.over = self.terminations.over, []
             for job in over:
-                self._admission.over(job)
+                self.admission.over(job)
 
     def _is_work_left(self) -> bool:
-        if self._gangs.are_touched or self._gpus.usage.changed or self._terminations.over:
+        if self.gangs.are_touched or self.gpus.usage.changed or self.terminations.over:
             return True
-        # Only when nothing else moves: what looks like a deadlock may have been about to end.
+        # Only when nothing else moves: before, a circle may still be about to resolve itself.
         return self._break_deadlock()
 
     def _reconcile_gang(self, job: LiveJob) -> None:
-        """Lets one gang decide, and handles what it found."""
-        gang, number, now = job.gang, job.number, self._tables.now
+        """Runs one step of a gang, and handles the events from before and after it."""
+        gang, number, now = job.gang, job.number, self.tables.now
         if gang is None:
             return
-        if self._gangs.settled:
-            # What was reported first: it may have ended the job, and then nothing is to be decided.
-            self._events.handle(job, gang.roster.take_events())
+        if self.gangs.settled:
+            # Reported events first: they may end the job, and then the gang must start nothing.
+            self.events.handle(job, gang.roster.take_events())
             gang.step(
                 now,
                 lambda node, gpu: (
                     self._may_start(number, node, gpu)
-                    and self._gpus.has_memory(job, (node, gpu), gang.roster.bound)
+                    and self.gpus.has_memory(job, (node, gpu), gang.roster.bound)
                 ),
-                self._monitor.reached_s,
-                lambda node, gpu, bound: self._gpus.has_memory(job, (node, gpu), bound),
+                self.monitor.reached_s,
+                lambda node, gpu, bound: self.gpus.has_memory(job, (node, gpu), bound),
             )
-            self._events.handle(job, gang.roster.take_events())
-            self._events.decided(job)
+            self.events.handle(job, gang.roster.take_events())
+            self.events.start_clock_if_begun(job)
         wanted = gang.roster.wanted.numbers if gang.roster.wanted is not None else ()
         if gang.roster.awaits_memory or any(worker not in gang.roster.workers for worker in wanted):
             # Only these are asked again when a GPU becomes free, not all gangs.
             self._blocked.add(number)
         # A worker uses its GPU from the order to start it on, before its agent confirms.
-        self._gpus.update_usage(job)
+        self.gpus.update_usage(job)
         if gang.roster.generation != job.record.generation or gang.roster.group != job.record.group:
             regrouped = replace(
                 job.record, generation=gang.roster.generation, group=gang.roster.group
             )
-            self._jobs.write(job, regrouped)
+            self.jobs.write(job, regrouped)
 
     def _may_start(self, number: int, node: int, gpu: int) -> bool:
-        # No gang acts before each node is surveyed, or down until it is.
-        is_down = self._monitor.nodes[node].is_down
-        return not is_down and self._gpus.may_start(number, node, gpu)
+        # Gangs act once every node is surveyed or down, so this excludes all unsurveyed nodes.
+        is_down = self.monitor.nodes[node].is_down
+        return not is_down and self.gpus.may_start(number, node, gpu)
 
     def _wake_blocked(self) -> None:
-        """Touches the gangs that wait for GPUs, or for memory of them, that others held."""
+        """Touches the blocked gangs: GPUs or memory became free."""
         for number in self._blocked:
-            job = self._jobs.get(number)
+            job = self.jobs.get(number)
             if job is not None:
-                self._gangs.touch(job)
+                self.gangs.touch(job)
         self._blocked = set()
 
     def _break_deadlock(self) -> bool:
-        """Makes gangs give way that wait for each other's GPUs; returns whether there are any."""
+        """Makes gangs leave that wait for each other's GPUs; returns whether there are any."""
         stuck: dict[int, LiveJob] = {}
         for number in sorted(self._blocked):
-            job = self._jobs.get(number)
+            job = self.jobs.get(number)
             if job is not None and job.gang is not None and job.gang.roster.is_stuck:
                 stuck[number] = job
-        circle = deadlocked({number: self._gpus.blockers(job) for number, job in stuck.items()})
+        circle = deadlocked({number: self.gpus.blockers(job) for number, job in stuck.items()})
         for number in circle:
             job = stuck[number]
-            gang = self._gangs.of(job)
+            gang = self.gangs.of(job)
             # All of its workers leave, so that at least one gang of the circle can go on.
-            gang.roster.give_way(self._tables.now)
+            gang.roster.give_way(self.tables.now)
             # An agent starts no worker of the same number again.
-            self._members.renumber(job, gang.roster.workers.keys())
-            self._gangs.touch(job)
+            self.members.renumber(job, gang.roster.workers.keys())
+            self.gangs.touch(job)
         return bool(circle)

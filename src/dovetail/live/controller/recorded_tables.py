@@ -1,7 +1,7 @@
 """The scheduler's tables, changed in one place: each change is also a fact of the event log.
 
 A replay rebuilds the tables from the log alone, so a change without its fact, or a fact without
-its change, would make a log that cannot be replayed. What concerns the policy is noted as well.
+its change, would make a log that cannot be replayed. Changes that concern the policy are collected.
 """
 
 from __future__ import annotations
@@ -9,27 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail.control.state import ClusterState, JobProgress
-from dovetail.core.beliefs import Physics
+from dovetail.core import messages as facts
 from dovetail.core.job import JobRequest
-from dovetail.core.messages import (
-    PREEMPTED,
-    Ended,
-    Foreseen,
-    Learned,
-    Measured,
-    NodeChanged,
-    Retimed,
-    Shrunk,
-    Started,
-    Stopped,
-    Submitted,
-    Switched,
-    Withdrawn,
-    Woke,
-)
 from dovetail.core.placement import Placement
 from dovetail.core.view import Changes, show
 from dovetail.live.controller.instant_log import InstantLog
+from dovetail.live.edges.protocols import MEASURED
+from dovetail.live.measuring.learner import LearningBelief
 
 
 class RecordedTables:
@@ -59,7 +45,7 @@ class RecordedTables:
         """Returns the progress of a job by now, in solo seconds."""
         return self.state.done_s((row,))[0]
 
-    # What the policy must hear of.
+    # Changes for the policy.
 
     @property
     def concern_policy(self) -> bool:
@@ -75,17 +61,20 @@ class RecordedTables:
         return changes
 
     def wake(self) -> None:
-        """Records that the time has come at which the policy wanted to be asked."""
+        """Records that it is the time at which the policy wanted to be asked."""
         self._woke = True
-        self._log.fact(Woke(self.now))
+        self._log.fact(facts.Woke(self.now))
 
-    def learn(self, physics: Physics | None) -> None:
-        """Records that measurements changed what is believed; the policy is asked again."""
-        if physics is not None:
-            show(self.state.view, physics=physics)
-        if not self._woke:
-            self._log.fact(Learned(self.now))
-        self._woke = True
+    def learn(self, learner: LearningBelief, *, is_new: bool = True) -> None:
+        """Gives the policy a belief that `is_new` and asks it again; stores what was learned."""
+        if is_new:
+            show(self.state.view, physics=learner.physics)
+            if not self._woke:
+                self._log.fact(facts.Learned(self.now))
+            self._woke = True
+        # Also without a new belief: a measurement that confirms it is not measured again.
+        if learner.unsaved:
+            self._log.keep(MEASURED, learner.dump())
 
     # The queue.
 
@@ -100,25 +89,25 @@ class RecordedTables:
 
     def _enqueue(self, row: int) -> None:
         self.state.arrive(row)
-        self._log.fact(Submitted(self.now, row, self.state.length[row]))
+        self._log.fact(facts.Submitted(self.now, row, self.state.length[row]))
 
     def withdraw(self, row: int) -> None:
         """Takes a job out of the queue, if it is there, until it arrives again."""
         if row in self.state.waiting:
             self.state.withdraw(row)
-            self._log.fact(Withdrawn(self.now, row))
+            self._log.fact(facts.Withdrawn(self.now, row))
             self._ended.append(row)
 
     def end(self, row: int, how: str) -> None:
         """Takes a job out of the cluster for good. `how` is one of `core.trace.ENDS`."""
         state = self.state
         if row not in state.plan.placed and row not in state.waiting:
-            # The log cannot end a job that it never let wait.
+            # In the log only a submitted job can end.
             self._enqueue(row)
         state.end(row)
         self._ended.append(row)
         state.forecast.ended(row, state.done[row], how, self.now)
-        self._log.fact(Ended(self.now, row, how))
+        self._log.fact(facts.Ended(self.now, row, how))
 
     # Placed jobs.
 
@@ -138,60 +127,60 @@ class RecordedTables:
         """
         self.state.start(row, placement, rate, delay_s)
         from_s = self.now + delay_s
-        self._log.fact(Started(self.now, row, how, placement, rate, from_s, preparing))
+        self._log.fact(facts.Started(self.now, row, how, placement, rate, from_s, preparing))
 
     def switch(self, row: int, rate: float) -> None:
         """Gives a running job the rate of the GPUs that were made ready for it."""
         self.state.switch(row, rate, 0.0)
-        self._log.fact(Switched(self.now, row, rate, self.state.since_s[row]))
+        self._log.fact(facts.Switched(self.now, row, rate, self.state.since_s[row]))
 
     def shrink(self, row: int, placement: Placement, rate: float) -> None:
         """Gives a running job the part of its GPUs that is left after a node was lost."""
         self.state.settle(row)
         self.state.start(row, placement, rate, 0.0)
-        self._log.fact(Shrunk(self.now, row, placement, rate, self.now))
+        self._log.fact(facts.Shrunk(self.now, row, placement, rate, self.now))
 
     def preempt(self, row: int, *, loses_all: bool) -> None:
-        """Takes a job off its GPUs by the policy's will; `loses_all` its progress with it."""
+        """Takes the GPUs of a job by the policy's order; with `loses_all` its progress too."""
         state = self.state
         if loses_all:
             state.settle(row)
             state.done[row] = 0.0
         state.stop(row)
-        self._log.fact(Stopped(self.now, row, PREEMPTED, state.done[row]))
+        self._log.fact(facts.Stopped(self.now, row, facts.PREEMPTED, state.done[row]))
 
     def evict(self, row: int, why: str, saved_s: float | None = None) -> None:
-        """Takes a job off its GPUs against the policy's will; it waits again.
+        """Takes the GPUs of a job without an order of the policy; it waits again.
 
-        It goes on from `saved_s` (solo seconds), or from where it is if that is None.
+        It resumes from `saved_s` (solo seconds), or from its present progress if that is None.
         """
         state = self.state
         if saved_s is not None:
             state.settle(row)
             state.done[row] = min(state.done[row], saved_s)
         state.evict(row)
-        self._log.fact(Stopped(self.now, row, why, state.done[row]))
+        self._log.fact(facts.Stopped(self.now, row, why, state.done[row]))
         self._evicted.append(row)
 
     def retime(self, row: int, rate: float) -> None:
-        """Gives a running job the speed that is believed now; the same speed changes nothing."""
+        """Gives a running job its newly believed rate; the same rate changes nothing."""
         if rate != self.state.rate[row]:
             self.state.retime(row, rate)
-            self._log.fact(Retimed(self.now, row, rate))
+            self._log.fact(facts.Retimed(self.now, row, rate))
 
     def measure(self, row: int, done_s: float, rate: float) -> None:
         """Replaces the progress and the rate of a running job by measured ones."""
         self.state.measure(row, done_s, rate)
-        self._log.fact(Measured(self.now, row, done_s, rate))
+        self._log.fact(facts.Measured(self.now, row, done_s, rate))
 
     def correct_done(self, row: int, done_s: float) -> None:
-        """Sets the progress of a job that makes none now; its end will record it."""
+        """Sets the progress of a job that is not training; the fact of its end will have it."""
         self.state.done[row] = done_s
 
     def foresee(self, row: int, length_s: float) -> None:
         """Replaces the forecast length of a job."""
         self.state.relength(row, length_s)
-        self._log.fact(Foreseen(self.now, row, length_s))
+        self._log.fact(facts.Foreseen(self.now, row, length_s))
 
     # Nodes.
 
@@ -202,10 +191,10 @@ class RecordedTables:
 
     def record_nodes(self, nodes: Sequence[tuple[int, str]]) -> None:
         """Records states of nodes in the log, where it has others."""
-        self._log.fact(*(NodeChanged(self.now, node, state) for node, state in nodes))
+        self._log.fact(*(facts.NodeChanged(self.now, node, state) for node, state in nodes))
         self._capacity = True
 
-    # Recovery. A replay fills its tables in the same way, so only what it cannot know is a fact.
+    # Recovery. A replay restores its tables in the same way; facts are what it cannot derive.
 
     def restore_placed(
         self, row: int, progress: JobProgress, placement: Placement, rate: float
@@ -213,8 +202,8 @@ class RecordedTables:
         """Restores a job on its GPUs. Raises IllegalPlan if they are taken or do not exist."""
         self.state.restore(row, progress, placement, rate)
         self._record_length(row)
-        # A job that still switched or started makes progress from now on, as the tables have it.
-        self._log.fact(Measured(self.now, row, progress.done_s, rate))
+        # In the tables a job that was still switching or starting makes progress from now on.
+        self._log.fact(facts.Measured(self.now, row, progress.done_s, rate))
 
     def restore_waiting(self, row: int, progress: JobProgress, *, queued: bool) -> None:
         """Restores a job without GPUs, in the queue if it was `queued`."""
@@ -233,4 +222,4 @@ class RecordedTables:
     def _record_length(self, row: int) -> None:
         """Records the length of a job where it may differ from that of its submission."""
         if self.state.forecast.learns:
-            self._log.fact(Foreseen(self.now, row, self.state.length[row]))
+            self._log.fact(facts.Foreseen(self.now, row, self.state.length[row]))

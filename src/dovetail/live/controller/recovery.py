@@ -1,14 +1,14 @@
-"""How a new controller recovers what the last one left when it was killed.
+"""How a new controller recovers the state of the last one, which may have been killed.
 
 The tables are filled from the records of the jobs that are not over, and running jobs keep their
-GPUs in the plan. What their workers really do is not on record. So every node is asked for its
-inventory, and no gang acts before all have come, or the nodes that stay silent are down.
+GPUs in the plan. The records do not have the state of the workers. So every node is asked for its
+inventory, and no gang acts before each node has sent one or is down.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dovetail.control.state import JobProgress
 from dovetail.core.errors import IllegalPlan
@@ -18,45 +18,36 @@ from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.controller.timers import Alarm, Timers
+from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.jobs.lifecycle import State, Transition
 from dovetail.live.jobs.stored_job import StoredJob
 
 
+@dataclass(frozen=True, slots=True)
 class Recovery:
-    """Fills the tables from what is on record.
+    """Fills the tables from the records of jobs.
 
-    What the tables then hold of a job is a fact wherever the log cannot tell it: a replay fills
-    its tables in the same way.
+    Whatever a replay cannot work out from the log becomes a fact, so that its tables agree.
     """
 
-    def __init__(
-        self,
-        jobs: LiveJobs,
-        gangs: LiveGangs,
-        tables: RecordedTables,
-        gpus: GpuMap,
-        timers: Timers,
-        members: GangMembers,
-        admission: Admission,
-    ) -> None:
-        self._jobs = jobs
-        self._gangs = gangs
-        self._tables = tables
-        self._gpus = gpus
-        self._timers = timers
-        self._members = members
-        self._admission = admission
+    jobs: LiveJobs
+    gangs: LiveGangs
+    tables: RecordedTables
+    gpus: GpuMap
+    timers: Timers
+    members: GangMembers
+    admission: Admission
 
     def restore_gangs(self, stored: Sequence[StoredJob]) -> None:
         """Restores the jobs that have GPUs or workers; all others get their rows.
 
-        Node states must come after this: closed nodes may still have what ran there.
+        The states of nodes must be restored after this: no plan may place a job on a closed node,
+        but jobs that ran there may still run.
         """
         placed = []
-        # One that began anew stands behind those that were submitted until then.
+        # A job that began anew queues behind all jobs submitted until then.
         in_order = sorted(stored, key=lambda job: (job.record.queued_s, job.number))
-        for job in self._admission.enter(in_order):
+        for job in self.admission.enter(in_order):
             if job.is_placed:
                 try:
                     self._restore_placed(job)
@@ -64,26 +55,26 @@ class Recovery:
                 except IllegalPlan as error:
                     # The cluster has other nodes or GPUs than it had: the job waits again.
                     waiting = replace(job.record, placement=None, members=(), detail=str(error))
-                    self._jobs.move(job, Transition.STOPPED, waiting)
+                    self.jobs.move(job, Transition.STOPPED, waiting)
             elif job.record.state is State.COMPLETING:
-                # Its workers may still be there; nothing is wanted of them but their end.
-                self._gangs.of(job).restore(None, job.record.group, ran=False)
-                self._gangs.touch(job)
+                # Its workers may still be there, and must end.
+                self.gangs.of(job).restore(None, job.record.group, ran=False)
+                self.gangs.touch(job)
         for job in placed:
-            # Only now: what a job may hold depends on which others are on its GPUs.
+            # Only now: the memory bound of a job depends on the other jobs on its GPUs.
             self._restore_gang(job)
 
     def restore_waiting(self) -> None:
         """Restores the jobs that wait, once the states of nodes are known."""
-        for job in self._jobs:
+        for job in self.jobs:
             if job.record.state is State.PENDING:
                 self._restore_waiting(job)
 
     def _restore_placed(self, job: LiveJob) -> None:
-        record, now = job.record, self._tables.now
+        record, now = job.record, self.tables.now
         assert record.placement is not None
         running = record.state is State.RUNNING
-        # It ran on while no controller counted, at the rate that was last known.
+        # Without a controller it ran on, at the last known rate for all anyone knows.
         passed_s = now - record.since_s
         progress = JobProgress(
             done_s=record.done_s + (record.rate * passed_s if running else 0.0),
@@ -93,33 +84,30 @@ class Recovery:
             placed_s=now,
             from_s=now,
         )
-        self._tables.restore_placed(job.row, progress, record.placement, record.rate)
-        # If it was still starting, its workers begin from where it was placed.
+        self.tables.restore_placed(job.row, progress, record.placement, record.rate)
+        # If it was still starting, its workers begin with the progress that it was placed with.
         job.placed_done_s, job.starting = record.done_s, not running
         job.unchanged_s = now
-        self._gpus.assignment.restore(record.job, record.placement, record.members)
+        self.gpus.assignment.restore(record.job, record.placement, record.members)
 
     def _restore_gang(self, job: LiveJob) -> None:
         running = job.record.state is State.RUNNING
-        # The group on record tells workers that run on from those whose start was lost.
-        desired = self._members.desired(job)
-        self._gangs.of(job).restore(desired, job.record.group, ran=running)
+        # Workers in the recorded group had been started; a start order of others may be lost.
+        desired = self.members.desired(job)
+        self.gangs.of(job).restore(desired, job.record.group, ran=running)
         if running:
             job.running_s = job.record.since_s
-            # Its time limit counted on as well, and may have passed.
+            # Its time limit counted without a controller too, and may have passed.
             due_s = job.running_s + job.spec.time_limit_s - job.record.ran_s
-            self._timers.set(Alarm.TIME_LIMIT, job.number, max(self._tables.now, due_s))
+            self.timers.set(Timer.TIME_LIMIT, job.number, max(self.tables.now, due_s))
 
     def _restore_waiting(self, job: LiveJob) -> None:
         record = job.record
         progress = JobProgress(
-            done_s=record.done_s,
-            attained_gpu_s=record.attained_gpu_s,
-            first_start_s=record.first_start_s,
-            pending_s=record.since_s,
+            record.done_s, record.attained_gpu_s, record.first_start_s, pending_s=record.since_s
         )
-        # A reason says that something kept it out of the queue.
-        self._tables.restore_waiting(job.row, progress, queued=not record.reason)
+        # Only a job that is kept out of the queue has a reason.
+        self.tables.restore_waiting(job.row, progress, queued=not record.reason)
         # Its obstacle may have gone while no controller ran.
-        self._admission.consider(job)
-        self._tables.announce(job.row)
+        self.admission.consider(job)
+        self.tables.announce(job.row)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dovetail.core.messages import Reason
-from dovetail.core.units import NEVER_S
+from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.node_monitor import NodeMonitor
@@ -15,7 +15,10 @@ from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, Status
 
 
 class StatusPublisher:
-    """Owns the `latest` snapshot and what it says of decisions; `changed` asks for a new one."""
+    """Owns the `latest` snapshot, which any thread may read; `changed` requests a new one.
+
+    `_decision` is a snapshot of what is known of decisions, without nodes and jobs.
+    """
 
     def __init__(
         self,
@@ -23,7 +26,6 @@ class StatusPublisher:
         tables: RecordedTables,
         gpus: GpuMap,
         monitor: NodeMonitor,
-        *,
         policy: str,
         every_s: float,
     ) -> None:
@@ -31,37 +33,31 @@ class StatusPublisher:
         self._tables = tables
         self._gpus = gpus
         self._monitor = monitor
-        self._policy = policy
         self._every_s = every_s
+        self._published_s = LONG_AGO_S
+        self._decision = StatusSnapshot(LONG_AGO_S, policy, LONG_AGO_S, nodes=())
         self.latest: StatusSnapshot | None = None
         self.changed = True
-        self._made_s = -NEVER_S
-        self._decided_s = -NEVER_S
-        self._decisions = 0
-        self._reasons: tuple[Reason, ...] = ()
-        self._reasons_s = -NEVER_S
-        self._refused, self._refused_s = "", -NEVER_S
 
     def decided(self) -> None:
         """Notes a decision."""
-        self._decided_s = self._tables.now
-        self._decisions += 1
+        self._decision = replace(self._decision, decided_s=self._tables.now)
         self.changed = True
 
     def explained(self, reasons: Sequence[Reason]) -> None:
         """Notes why jobs wait; jobs go by number."""
-        self._reasons = tuple(reasons)
-        self._reasons_s = self._tables.now
+        self._decision = replace(self._decision, reasons=tuple(reasons))
 
     def refused(self, why: str) -> None:
-        """Notes a decision that did not stand."""
-        self._refused, self._refused_s = why, self._tables.now
+        """Notes a decision that was not applied."""
+        now = self._tables.now
+        self._decision = replace(self._decision, refused=why, refused_s=now)
         self.changed = True
 
     def unwritable(self, why: str) -> None:
-        """Publishes at once that nothing can be written, or ("") that it can be again.
+        """Publishes at once that nothing can be written, or that it can be again if `why` is empty.
 
-        Nothing else of the last snapshot changes: the tables are in the middle of an instant.
+        Nothing else in the last snapshot changes: the tables are in the middle of an instant.
         """
         if self.latest is not None and self.latest.unwritable != why:
             self.latest = replace(self.latest, unwritable=why)
@@ -69,31 +65,24 @@ class StatusPublisher:
     @property
     def due_s(self) -> float:
         """Returns when the next snapshot is due."""
-        return self._made_s + self._every_s if self.changed else NEVER_S
+        return self._published_s + self._every_s if self.changed else NEVER_S
 
     def publish_if_due(self) -> None:
         """Publishes a new snapshot if something changed and the last one is old enough."""
         if self.changed and self._tables.now >= self.due_s:
             self.latest = self._snapshot()
-            self._made_s, self.changed = self._tables.now, False
+            self._published_s, self.changed = self._tables.now, False
 
     def _snapshot(self) -> StatusSnapshot:
         state, numbers = self._tables.state, self._jobs.numbers
         waiting, placed = list(state.waiting), sorted(state.plan.placed)
-        return StatusSnapshot(
+        return replace(
+            self._decision,
             now_s=self._tables.now,
-            policy=self._policy,
-            version=state.plan.version,
-            decided_s=self._decided_s,
             nodes=self._nodes(),
             running=tuple(self._running(self._jobs.of_row(row)) for row in placed),
             waiting=tuple(numbers[row] for row in waiting),
             shapes=tuple(state.view.shape_of[row] for row in waiting),
-            reasons=self._reasons,
-            reasons_s=self._reasons_s,
-            decisions=self._decisions,
-            refused=self._refused,
-            refused_s=self._refused_s,
         )
 
     def _nodes(self) -> tuple[NodeStatus, ...]:

@@ -1,12 +1,12 @@
 """How jobs stop and end: by themselves, by their owner, by a limit, or by a failure.
 
-The tables give a job's GPUs back at once; its record is COMPLETING until its last worker is gone.
+The tables free a job's GPUs at once; its record is COMPLETING until its last worker is gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from dovetail.core.trace import CANCELLED, COMPLETED, ENDS, FAILED, TIMEOUT
 from dovetail.live.controller.gang_members import GangMembers
@@ -14,12 +14,11 @@ from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.controller.rules import Rules
-from dovetail.live.controller.sharer_updates import SharerUpdates
-from dovetail.live.controller.timers import Alarm, Timers
-from dovetail.live.jobs.lifecycle import ENDINGS, State, Transition
-from dovetail.live.measuring.metering import Meter
+from dovetail.live.controller.timers import Timer, Timers
+from dovetail.live.jobs.lifecycle import ALIVE, ENDINGS, State, Transition
+from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.workers.roster import END, SAVE, WAIT
+from dovetail.live.workers.rules import Rules
 
 HOW = {
     Transition.FINISHED: ENDS[COMPLETED],
@@ -29,41 +28,26 @@ HOW = {
 }
 """How the log and the forecast name an ending; all others failed."""
 RETRIED = {"NodeFail": Transition.NODE_FAILED, "OutOfMemory": Transition.OUT_OF_MEMORY}
-"""How a job ends that is not retried, by the reason; all others failed."""
-ALIVE = (State.PENDING, State.CONFIGURING, State.RUNNING)
-"""The states of a job that can still end."""
+"""How a job that is not retried ends, by the reason; all others failed."""
 NEARLY = 0.9
-"""A job that ends well with less done than this part of its work stopped early, as it may."""
+"""A job that completes with less than this part of its stated work done has stopped early."""
 NO_JOB = "NoTrainJob"
 """Why a job that completed did not use the GPUs it had."""
 
 
+@dataclass(slots=True)
 class Terminations:
     """Ends, stops and retries jobs. It owns `over`: the jobs that have just ended for good."""
 
-    def __init__(
-        self,
-        jobs: LiveJobs,
-        gangs: LiveGangs,
-        tables: RecordedTables,
-        gpus: GpuMap,
-        members: GangMembers,
-        sharers: SharerUpdates,
-        timers: Timers,
-        *,
-        meter: Meter,
-        rules: Rules,
-    ) -> None:
-        self._jobs = jobs
-        self._gangs = gangs
-        self._tables = tables
-        self._gpus = gpus
-        self._members = members
-        self._sharers = sharers
-        self._timers = timers
-        self._meter = meter
-        self._rules = rules
-        self.over: list[LiveJob] = []
+    jobs: LiveJobs
+    gangs: LiveGangs
+    tables: RecordedTables
+    gpus: GpuMap
+    members: GangMembers
+    timers: Timers
+    meter: ReportMeter
+    rules: Rules
+    over: list[LiveJob] = field(default_factory=list)
 
     # Ends.
 
@@ -76,18 +60,18 @@ class Terminations:
         detail: str = "",
         code: int | None = None,
     ) -> None:
-        """Ends a job, whatever it does. One that is ending already stays as it is."""
+        """Ends a job in any state; a job that is ending already keeps its first ending."""
         if job.record.state not in ALIVE:
             return
-        row, now = job.row, self._tables.now
-        sharers = self._sharers_of(job)
+        row, now = job.row, self.tables.now
+        neighbours = self.gpus.neighbours(row)
         if transition is Transition.FINISHED:
             self._complete_progress(job)
             reason, detail = _unused_gpus(job)
-        # The tables free its GPUs at once. No worker of another job starts there before the agents
-        # report that the old ones are gone.
-        self._tables.end(row, HOW.get(transition, ENDS[FAILED]))
-        self._meter.ended(row)
+        # The tables free its GPUs at once, so that the policy can plan with them. No worker of
+        # another job starts there before the agents report that the old ones are gone.
+        self.tables.end(row, HOW.get(transition, ENDS[FAILED]))
+        self.meter.ended(row)
         ended = replace(
             job.record,
             ending=ENDINGS[transition],
@@ -97,38 +81,34 @@ class Terminations:
             placement=None,
             end_s=now,
         )
-        self._jobs.move(job, transition, ended)
-        self._members.release(job)
-        # After the end: its neighbours are as fast from now on as without it.
-        self._sharers.apply(sharers)
+        self.jobs.move(job, transition, ended)
+        self.members.release(job)
+        # After the end, so that the speed of its neighbours is that without it.
+        self.members.update_sharers(other for other, _ in neighbours)
         if job.gang is not None:
             # Processes of a finished job end by themselves; they get the grace period for it.
             how = WAIT if transition is Transition.FINISHED else END
             job.gang.roster.vacate(now, job.spec.grace_s, how)
-            self._gangs.touch(job)
-        # Before all inventories are known, a gang without workers may only not have found them.
-        if job.gang is None or (self._gangs.settled and not job.gang.roster.workers):
+            self.gangs.touch(job)
+        # Before all inventories are known, a gang may have workers that it does not know of.
+        if job.gang is None or (self.gangs.settled and not job.gang.roster.workers):
             self._conclude(job)
-
-    def _sharers_of(self, job: LiveJob) -> set[int]:
-        """Returns the other jobs on the GPUs of a job, by row; none if it is not placed."""
-        placement = self._tables.placement(job.row)
-        return set() if placement is None else self._gpus.sharers(placement) - {job.row}
 
     def _complete_progress(self, job: LiveJob) -> None:
         """Sets the progress of a finished job to its length: its last report came before its end.
 
-        A job that stopped well before its length is left as measured: its owner guessed too much.
+        A job that stopped well before its length keeps its measured progress: its owner stated too
+        much.
         """
         row, paced = job.row, job.spec.paced
-        work_s = job.spec.duration_s if paced else self._meter.length_s(row)
-        done_s = self._tables.done_s(row)
+        work_s = job.spec.duration_s if paced else self.meter.length_s(row)
+        done_s = self.tables.done_s(row)
         if not work_s or done_s == work_s or (done_s < NEARLY * work_s and not paced):
             return
-        if self._tables.placement(row) is None or job.starting:
-            self._tables.correct_done(row, work_s)
+        if self.tables.placement(row) is None or job.starting:
+            self.tables.correct_done(row, work_s)
         else:
-            self._tables.measure(row, work_s, self._tables.state.rate[row])
+            self.tables.measure(row, work_s, self.tables.state.rate[row])
 
     def vacated(self, job: LiveJob) -> None:
         """Ends a COMPLETING job for good: its last worker is gone."""
@@ -136,10 +116,10 @@ class Terminations:
             self._conclude(job)
 
     def _conclude(self, job: LiveJob) -> None:
-        over = replace(job.record, end_s=self._tables.now)
-        self._jobs.move(job, Transition.VACATED, over)
-        for alarm in (Alarm.DEADLINE, Alarm.BEGIN, Alarm.GANG):
-            self._timers.drop(alarm, job.number)
+        over = replace(job.record, end_s=self.tables.now)
+        self.jobs.move(job, Transition.VACATED, over)
+        for timer in (Timer.DEADLINE, Timer.BEGIN, Timer.GANG):
+            self.timers.drop(timer, job.number)
         self.over.append(job)
 
     # Stops.
@@ -152,20 +132,20 @@ class Terminations:
         """
         saved_s: float | None = None
         if not (saves or job.spec.paced):
-            # A plain program that saved something did so unknown to us: it counts from 0.
+            # Whether a plain program saved anything is unknown to the controller: it counts from 0.
             saved_s = job.record.saved_s if job.uses_train_protocol else 0.0
-        self._tables.evict(job.row, why, saved_s)
-        self._jobs.move(job, Transition.STOPPED, replace(job.record, placement=None))
-        self._members.release(job)
+        self.tables.evict(job.row, why, saved_s)
+        self.jobs.move(job, Transition.STOPPED, replace(job.record, placement=None))
+        self.members.release(job)
 
     def requeue(self, job: LiveJob, why: str, grace_s: float, how: str = END) -> None:
         """Stops a placed job and ends its workers; it waits again."""
         # Looked up first: a stopped job has no placement.
-        sharers = self._sharers_of(job)
+        neighbours = self.gpus.neighbours(job.row)
         self.stop(job, why, saves=job.uses_train_protocol and how == SAVE)
-        self._gangs.of(job).roster.vacate(self._tables.now, grace_s, how)
-        self._gangs.touch(job)
-        self._sharers.apply(sharers)
+        self.gangs.of(job).roster.vacate(self.tables.now, grace_s, how)
+        self.gangs.touch(job)
+        self.members.update_sharers(other for other, _ in neighbours)
 
     def retry(
         self,
@@ -176,9 +156,9 @@ class Terminations:
         code: int | None = None,
         is_counted: bool = False,
     ) -> None:
-        """Makes a stopped job wait a while, or ends it if it has been retried enough.
+        """Makes a stopped job wait for the backoff, or ends it if its retries are used up.
 
-        What `is_counted` follows from a failure that used up a retry already.
+        `is_counted` is True if the failure belongs to one that has used up a retry already.
         """
         record, spec = job.record, job.spec
         if not spec.requeue or (record.retries >= spec.retries and not is_counted):
@@ -188,19 +168,17 @@ class Terminations:
             self.end(job, transition, reason=reason, detail=detail, code=code)
             return
         retries = record.retries + (not is_counted)
-        begin_s = self._tables.now + self._rules.backoff(retries)
-        self._jobs.write(
-            job,
-            replace(
-                record, retries=retries, not_before_s=begin_s, reason="BeginTime", detail=detail
-            ),
+        begin_s = self.tables.now + self.rules.backoff(retries)
+        retried = replace(
+            record, retries=retries, not_before_s=begin_s, reason="BeginTime", detail=detail
         )
+        self.jobs.write(job, retried)
         # Out of the queue, so that no policy starts it before the pause is over.
-        self._tables.withdraw(job.row)
-        self._timers.set(Alarm.BEGIN, job.number, begin_s)
+        self.tables.withdraw(job.row)
+        self.timers.set(Timer.BEGIN, job.number, begin_s)
 
     def lost(self, job: LiveJob, absent: Sequence[int]) -> None:
-        """Starts a job anew of which a new controller does not find all workers again."""
+        """Starts a job anew whose workers a new controller cannot all find."""
         numbers = ", ".join(map(str, absent))
         workers = f"worker {numbers} was" if len(absent) == 1 else f"workers {numbers} were"
         self.requeue(job, "failed", job.spec.grace_s)
@@ -209,7 +187,7 @@ class Terminations:
     def stalled(self, job: LiveJob, silent_s: float) -> None:
         """Starts a job anew that has reported nothing for too long."""
         if job.is_placed:
-            # It answers nobody, so it gets no time to save.
+            # It does not respond, so it gets no time to save.
             self.requeue(job, "failed", 0.0)
             self.retry(job, "JobLaunchFailure", f"it said nothing for {silent_s:.0f} s")
 
@@ -221,7 +199,7 @@ def _unused_gpus(job: LiveJob) -> tuple[str, str]:
     if spoke or not (spec.trains and spec.max_gpus > 1):
         return "", ""
     if spec.elastic:
-        asked, ran = f"{spec.min_gpus}..{spec.max_gpus}", "it ran on 1"
+        gpus, ran = f"{spec.min_gpus}..{spec.max_gpus}", "it ran on 1"
     else:
-        asked, ran = str(spec.gpus), "its program ran whole on each of them"
-    return NO_JOB, f"it asked for {asked} GPUs but never made a dovetail.train.Job; {ran}"
+        gpus, ran = str(spec.gpus), "its program ran whole on each of them"
+    return NO_JOB, f"it asked for {gpus} GPUs but never made a dovetail.train.Job; {ran}"

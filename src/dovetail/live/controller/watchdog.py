@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from types import TracebackType
 
 from dovetail.core.errors import DovetailError
-from dovetail.core.order import Order
 from dovetail.core.policy import Decision, Policy, name_of
 from dovetail.core.view import View
 
@@ -28,7 +26,7 @@ class Watchdog:
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
         self._lock = threading.Lock()
-        self._some = threading.Condition(self._lock)
+        self._changed = threading.Condition(self._lock)
         self._armed: int | None = None
         self._rounds = 0
         self._closed = False
@@ -37,10 +35,10 @@ class Watchdog:
 
     def arm(self) -> None:
         """Starts the limit for the calling thread."""
-        with self._some:
+        with self._changed:
             self._armed = threading.get_ident()
             self._rounds += 1
-            self._some.notify()
+            self._changed.notify()
 
     def disarm(self) -> None:
         """Stops the limit, and takes back an error that was raised but has not arrived yet.
@@ -61,61 +59,40 @@ class Watchdog:
     def __enter__(self) -> Watchdog:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with self._some:
+    def __exit__(self, *error: object) -> None:
+        with self._changed:
             self._closed = True
-            self._some.notify()
+            self._changed.notify()
         self._thread.join()
 
     def _watch(self) -> None:
-        with self._some:
+        with self._changed:
             while not self._closed:
                 if self._armed is None:
-                    self._some.wait()
+                    self._changed.wait()
                     continue
-                begun = self._rounds
-                self._some.wait_for(lambda begun=begun: self._is_past(begun), self.limit_s)  # type: ignore[misc]
-                if not self._is_past(begun) and self._armed is not None:
+                # Disarmed and armed again while this thread woke up, the watchdog is in another
+                # round, whose decision must not be charged with the time of the last one.
+                current = self._rounds
+                self._changed.wait_for(lambda current=current: self._is_past(current), self.limit_s)  # type: ignore[misc]
+                if not self._is_past(current) and self._armed is not None:
                     # Raised under the lock: after `disarm` nothing can be under way.
                     _raise_in(self._armed, DecisionTimeout)
                     self._armed = None
 
-    def _is_past(self, begun: int) -> bool:
-        return self._closed or self._armed is None or self._rounds != begun
+    def _is_past(self, current: int) -> bool:
+        return self._closed or self._armed is None or self._rounds != current
 
 
-class WatchedPolicy:
+class WatchdogPolicy:
     """A policy whose decisions are cut off when they take too long."""
 
     def __init__(self, policy: Policy, watchdog: Watchdog) -> None:
         self._policy = policy
         self._watchdog = watchdog
         self.name = name_of(policy)
-
-    @property
-    def knows(self) -> frozenset[str]:
-        """Returns what the policy must know."""
-        return self._policy.knows
-
-    @property
-    def powers(self) -> frozenset[str]:
-        """Returns what the policy may do."""
-        return self._policy.powers
-
-    @property
-    def order(self) -> Order:
-        """Returns how the policy ranks jobs."""
-        return self._policy.order
-
-    @property
-    def initial(self) -> object:
-        """Returns the memory before the first decision."""
-        return self._policy.initial
+        self.knows, self.powers = policy.knows, policy.powers
+        self.order, self.initial = policy.order, policy.initial
 
     def decide(self, view: View, memory: object) -> Decision:
         """Returns the policy's decision. Raises DovetailError when it takes too long."""

@@ -1,14 +1,14 @@
-"""The live world: the same tables and the same loop as in simulation, over workers that are real.
+"""The live world: the same tables and the same loop as in simulation, over real workers.
 
-One instant goes like this. What came in and what is due changes tables, records and gangs. The
-policy is asked if anything concerns it. Then one entry of the journal holds all of it, and only
-when that is durable do orders go out. Killed anywhere, the next controller finds either nothing
-of the instant or all of it, and repeats every order that may not have arrived.
+In each instant, messages and due timers change tables, records and gangs. The policy is asked if
+anything concerns it. Then one journal entry has all changes, and orders are sent when that is
+durable. If the controller is killed anywhere, the next one finds all of the instant or nothing of
+it, and repeats every order that may not have arrived.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from dovetail.control.state import ClusterState
@@ -19,27 +19,25 @@ from dovetail.core.units import NEVER_S
 from dovetail.core.view import View, show
 from dovetail.live.controller.admission import Admission
 from dovetail.live.controller.agent_reports import AgentReports
-from dovetail.live.controller.alarms import Alarms
 from dovetail.live.controller.gang_event_handler import GangEventHandler
 from dovetail.live.controller.gang_members import GangMembers
 from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.instant_log import InstantLog
-from dovetail.live.controller.inventories import Inventories
 from dovetail.live.controller.job_dependencies import JobDependencies
 from dovetail.live.controller.live_gangs import Launches, LiveGangs
-from dovetail.live.controller.live_jobs import LiveJobs
+from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.node_loss import NodeLoss
 from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.controller.outbox import Outbox
 from dovetail.live.controller.plan_applier import PlanApplier
+from dovetail.live.controller.progress_reports import ProgressReports
 from dovetail.live.controller.reconciler import Reconciler
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.recovery import Recovery
-from dovetail.live.controller.rules import Rules
-from dovetail.live.controller.sharer_updates import SharerUpdates
 from dovetail.live.controller.status_publisher import StatusPublisher
 from dovetail.live.controller.terminations import Terminations
-from dovetail.live.controller.timers import Timers
+from dovetail.live.controller.timers import Timer, Timers
+from dovetail.live.controller.worker_loss import WorkerLoss
 from dovetail.live.edges.protocols import (
     CLOCK,
     Edges,
@@ -49,21 +47,23 @@ from dovetail.live.edges.protocols import (
     Request,
     StoreError,
 )
+from dovetail.live.jobs.lifecycle import Transition
 from dovetail.live.jobs.status_snapshot import StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
-from dovetail.live.measuring.metering import Meter
+from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.store.recovered import Recovered
+from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import AgentReport
 
 DRAINING_DOWN = "the cluster stops when its running jobs have ended, and starts none"
-"""What the log has instead of a decision after `down --drain`."""
+"""Why the log has a refused plan instead of a decision after `down --drain`."""
 
 
 class LiveWorld:
     """A world of real time and real workers, between edges that may fail.
 
-    It owns the order of things within an instant, and nothing else: every part is made here and
-    is given the other parts that it uses.
+    It makes the parts of the controller, passes each the others that it uses, and owns the order
+    of steps within an instant.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class LiveWorld:
         *,
         recovered: Recovered,
         launches: Launches,
-        meter: Meter,
+        meter: ReportMeter,
         rules: Rules | None = None,
         owner: str = "",
         share_between_users: bool = False,
@@ -83,108 +83,55 @@ class LiveWorld:
         self._rules = rules = rules or Rules()
         state.now = max(recovered.now_s, edges.clock.now())
         show(state.view, now=state.now)
+        epoch = recovered.epoch
         self._jobs = jobs = LiveJobs()
         self._gangs = gangs = LiveGangs(launches, rules)
         self._log = log = InstantLog(jobs, state)
         self._tables = tables = RecordedTables(state, log)
         self._timers = timers = Timers()
-        gpus, epoch = GpuMap(state, jobs), recovered.epoch
-        members = GangMembers(jobs, gangs, tables, gpus, timers)
-        sharers = SharerUpdates(jobs, gangs, tables, gpus)
-        terminations = Terminations(
-            jobs, gangs, tables, gpus, members, sharers, timers, meter=meter, rules=rules
-        )
-        self._plans = PlanApplier(jobs, gangs, tables, gpus, members, sharers)
-        self._dependencies = waits = JobDependencies(jobs, edges.archive)
-        user = None if share_between_users else owner
-        self._admission = admission = Admission(
-            jobs, tables, log, timers, terminations, waits, sharing_user=user
-        )
         self._monitor = monitor = NodeMonitor(tables, log, timers, rules, epoch)
-        inventories = Inventories(
-            jobs, gangs, tables, gpus, log, members, terminations, monitor, epoch=epoch
+        gpus = GpuMap(state, jobs)
+        self._members = members = GangMembers(jobs, gangs, tables, gpus, timers)
+        self._terminations = terminations = Terminations(
+            jobs, gangs, tables, gpus, members, timers, meter, rules
         )
-        self._publisher = StatusPublisher(
-            jobs, tables, gpus, monitor, policy=name_of(policy), every_s=rules.publish_every_s
+        self._plans = PlanApplier(jobs, gangs, tables, gpus, members)
+        self._dependencies = dependencies = JobDependencies(jobs, edges.archive)
+        sharing_user = None if share_between_users else owner
+        self._admission = admission = Admission(
+            jobs, tables, log, timers, terminations, dependencies, sharing_user
         )
-        self._reports = AgentReports(jobs, gangs, tables, gpus, log, inventories, self._publisher)
+        self._publisher = publisher = StatusPublisher(
+            jobs, tables, gpus, monitor, name_of(policy), rules.publish_every_s
+        )
+        self._reports = reports = AgentReports(
+            jobs, gangs, tables, gpus, log, members, terminations, monitor, publisher, epoch
+        )
         may_resize = "resize" in policy.powers
-        self._alarms = self._make_alarms(
-            gpus, members, sharers, terminations, inventories, may_resize=may_resize
+        self._node_loss = NodeLoss(
+            jobs, gangs, tables, gpus, members, terminations, monitor, reports, may_resize
         )
-        post = edges.post
-        self._outbox = Outbox(jobs, gangs, gpus, log, timers, post=post, rules=rules, epoch=epoch)
-        self._reconciler = self._make_reconciler(gpus, members, terminations, meter)
+        self._outbox = outbox = Outbox(jobs, gangs, gpus, log, timers, edges.post, rules, epoch)
+        progress = ProgressReports(jobs, tables, gpus, terminations, meter, rules)
+        losses = WorkerLoss(jobs, gangs, tables, gpus, timers, terminations, meter, rules)
+        events = GangEventHandler(jobs, gangs, tables, gpus, timers, terminations, progress, losses)
+        self._reconciler = Reconciler(
+            jobs, gangs, tables, gpus, members, admission, terminations, events, monitor, outbox
+        )
         self._late: list[Incoming] = []
         self._leaving = self._emptying = False
         self._because: tuple[object, ...] | None = None
-        self._time_kept_s = self._ask_s = tables.now
+        self._time_written_s = self._ask_s = tables.now
         log.fact(ControllerChanged(tables.now, epoch, RECOVERING, spell(policy)))
-        recovery = Recovery(jobs, gangs, tables, gpus, timers, members, admission)
-        self._restore(recovered, recovery, inventories)
+        self._restore(recovered, Recovery(jobs, gangs, tables, gpus, timers, members, admission))
 
-    def _make_alarms(
-        self,
-        gpus: GpuMap,
-        members: GangMembers,
-        sharers: SharerUpdates,
-        terminations: Terminations,
-        inventories: Inventories,
-        *,
-        may_resize: bool,
-    ) -> Alarms:
-        jobs, gangs, monitor = self._jobs, self._gangs, self._monitor
-        node_loss = NodeLoss(
-            jobs,
-            gangs,
-            self._tables,
-            gpus,
-            members,
-            sharers,
-            terminations,
-            monitor,
-            inventories,
-            may_resize=may_resize,
-        )
-        return Alarms(
-            jobs, gangs, self._timers, members, self._admission, terminations, monitor, node_loss
-        )
-
-    def _make_reconciler(
-        self, gpus: GpuMap, members: GangMembers, terminations: Terminations, meter: Meter
-    ) -> Reconciler:
-        jobs, gangs, tables = self._jobs, self._gangs, self._tables
-        events = GangEventHandler(
-            jobs,
-            gangs,
-            tables,
-            gpus,
-            self._log,
-            self._timers,
-            terminations,
-            meter=meter,
-            rules=self._rules,
-        )
-        return Reconciler(
-            jobs,
-            gangs,
-            tables,
-            gpus,
-            members,
-            self._admission,
-            terminations,
-            events,
-            self._monitor,
-            self._outbox,
-        )
-
-    def _restore(self, recovered: Recovered, recovery: Recovery, inventories: Inventories) -> None:
-        """Takes up what the last controller left, and what came in but was in no entry yet."""
+    def _restore(self, recovered: Recovered, recovery: Recovery) -> None:
+        """Restores the state of the last controller, and messages that it wrote no entry for."""
         recovery.restore_gangs(recovered.jobs)
         self._monitor.begin(dict(recovered.meta))
-        inventories.settle()
+        self._reports.settle()
         recovery.restore_waiting()
-        # Of an empty cluster the policy is asked nothing, and neither is a simulation's.
+        # A simulation does not ask its policy about an empty cluster either.
         if not len(self._jobs):
             self._ask_s = NEVER_S
         self._late.extend(recovered.accepted)
@@ -205,6 +152,7 @@ class LiveWorld:
     def advance(self, until: float) -> bool:
         """Moves to the next instant that concerns the policy; False when the controller stops."""
         while True:
+            # Before the entry: the decision of this instant, or the recovery, has touched gangs.
             self._reconciler.reconcile()
             self._commit()
             if self._is_over():
@@ -224,33 +172,32 @@ class LiveWorld:
                 return True
 
     def _pass_time(self, until: float) -> None:
-        """Waits for the next instant, and takes in all that it brings."""
+        """Waits for the next instant, and handles its messages and timers."""
         self._publisher.publish_if_due()
         due = min(self._timers.next_s, self._publisher.due_s, self._clock_due_s)
         if self._gangs.settled:
             due = min(due, until, self._ask_s)
         incoming = self._late or self._edges.inbox.wait(due)
         self._late = []
-        # Nothing came, so it is time, though clocks may round that to an instant before.
-        self._begin(due if not incoming else 0.0)
-        self._monitor.excuse(self._tables.now - due)
-        self._take(incoming)
-        self._alarms.ring(self._tables.now)
-        self._reconciler.reconcile()
-
-    def _begin(self, due_s: float) -> None:
+        # Without a message it must be `due`, even if the clock rounds to an instant before it.
         state = self._tables.state
-        state.now = max(state.now, self._edges.clock.now(), due_s)
+        state.now = max(state.now, self._edges.clock.now(), due if not incoming else 0.0)
         show(state.view, now=state.now)
+        self._monitor.excuse(self._tables.now - due)
+        # Messages before timers: a report that came in time must save its node from being down.
+        self._take(incoming)
+        for timer, number in self._timers.due(self._tables.now):
+            self._expire(timer, number)
+        self._reconciler.reconcile()
 
     def _may_ask(self) -> bool:
         """Returns whether anything concerns the policy, and it can be asked."""
         return self._gangs.settled and self._tables.concern_policy
 
     def _refuse_to_decide(self) -> None:
-        """Answers for the policy while the cluster empties: what runs keeps what it has.
+        """Decides in place of the policy while the cluster empties: the plan stays.
 
-        The log has it as a refused plan, so that a replay asks for none either.
+        The log has a refused plan, so that a replay does not ask the policy either.
         """
         if self._may_ask():
             self._log.fact(Refused(self._tables.now, DRAINING_DOWN))
@@ -265,7 +212,7 @@ class LiveWorld:
             self._leaving = True
         return self._leaving
 
-    # What comes in.
+    # Messages.
 
     def _take(self, incoming: Sequence[Incoming]) -> None:
         # Requests about jobs come after these, so it is safe to admit a whole burst first.
@@ -295,43 +242,72 @@ class LiveWorld:
         else:
             self._admission.carry_out(request)
 
-    # What is kept.
+    # Timers.
+
+    def _expire(self, timer: Timer, number: int) -> None:
+        """Acts on a timer that is due; its number is that of a node or a job."""
+        job = self._jobs.get(number)
+        if timer is Timer.NODE_SILENT:
+            if self._monitor.is_overdue(number):
+                self._node_loss.declare_down(number)
+            self._monitor.watch(number)
+        elif timer is Timer.INVENTORY:
+            self._monitor.request_inventory(number)
+        elif job is not None:
+            self._expire_for(job, timer)
+
+    def _expire_for(self, job: LiveJob, timer: Timer) -> None:
+        match timer:
+            case Timer.GANG:
+                self._gangs.touch(job)
+            case Timer.TIME_LIMIT:
+                detail = f"it ran for {job.spec.time_limit_s:g} s"
+                self._terminations.end(job, Transition.TIMED_OUT, reason="TimeLimit", detail=detail)
+            case Timer.DEADLINE:
+                detail = "its deadline has passed"
+                self._terminations.end(job, Transition.DEADLINE, reason="DeadLine", detail=detail)
+            case Timer.REPLACEMENTS:
+                self._members.replace_lost(job)
+            case Timer.BEGIN:
+                self._admission.consider(job)
+
+    # The journal.
 
     def _commit(self) -> None:
         """Makes what this instant changed durable, and then sends its orders."""
         entry = self._log.take_entry()
         # Most reports of progress change nothing on record, and then nothing is written.
         if entry.facts or entry.records or entry.done or entry.meta:
-            self._write(lambda: self._edges.journal.write(entry))
+            self._write(entry)
             self._dependencies.entry_is_durable()
             self._publisher.changed = True
         if entry.facts or entry.records:
-            self._time_kept_s = self._tables.now
+            self._time_written_s = self._tables.now
         elif self._tables.now >= self._clock_due_s:
             self._write_clock()
         self._outbox.send(self._tables.now)
 
     @property
     def _clock_due_s(self) -> float:
-        """Returns when the time must be kept, if no entry does so until then."""
+        """Returns when the time must be written, if no entry has done so until then."""
         if not len(self._jobs):
             return NEVER_S
-        return self._time_kept_s + self._rules.persist_every_s
+        return self._time_written_s + self._rules.persist_every_s
 
     def _write_clock(self) -> None:
-        """Keeps the present: what jobs ran and waited counts even if this controller is killed."""
+        """Writes the time: jobs ran and waited until now, even if this controller is killed."""
         now = self._tables.now
-        self._time_kept_s = now
-        # A disk that is full now takes it the next time.
+        self._time_written_s = now
+        # On a full disk the next write has it.
         with suppress(StoreError):
             self._edges.journal.write(JournalEntry(meta=((CLOCK, repr(now)),)))
 
-    def _write(self, write: Callable[[], None]) -> None:
-        """Writes, and retries while the store cannot; whatever comes in meanwhile waits."""
+    def _write(self, entry: JournalEntry) -> None:
+        """Writes an entry, and retries while the store fails; messages wait meanwhile."""
         clock, inbox = self._edges.clock, self._edges.inbox
         while True:
             try:
-                write()
+                self._edges.journal.write(entry)
                 self._publisher.unwritable("")
                 return
             except StoreError as error:
@@ -341,11 +317,11 @@ class LiveWorld:
                 again_s = clock.now() + self._rules.store_retry_s
                 while incoming := inbox.wait(again_s):
                     self._late.extend(incoming)
-                    # Nothing of this instant can be kept, but its owner may still stop us.
+                    # The instant cannot be written, but a user must be able to stop the controller.
                     if any(isinstance(m, Request) and m.verb == "down" for m in incoming):
                         raise
 
-    # What the loop asks.
+    # Decisions.
 
     def apply(self, draft: Draft) -> None:
         """Applies a legal draft."""

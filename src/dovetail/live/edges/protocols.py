@@ -1,7 +1,7 @@
 """The edges of the live world: its clock, inbox, post, journal and archive.
 
-The controller is a function of what these five give it. So the same code runs with threads,
-sockets and a disk, and in virtual time with faults drawn from a seed.
+The controller depends on these five alone. So the same code runs with threads, sockets and a disk,
+and in virtual time with faults drawn from a seed.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """The connection to a node's agent broke. The node may be well: only silence makes it down."""
+    """The connection to a node's agent broke. Only silence makes the node down."""
 
     node: int
 
 
 Incoming = StoredJob | Request | AgentReport | NodeLost
-"""A job was submitted, a user asked for something, an agent reported, or its connection broke."""
+"""A submitted job, the request of a user, the report of an agent, or its lost connection."""
 
 CLOCK = "clock"
-"""The name under which the journal keeps the cluster's time when no fact or record does."""
+"""The name in the journal of the cluster's time, for times without facts and records."""
+MEASURED = "measured"
+"""The name in the journal of what the cluster has learned from its jobs."""
 
 
 class Clock(Protocol):
@@ -51,7 +53,6 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Returns the present."""
-        ...
 
 
 class Inbox(Protocol):
@@ -59,7 +60,6 @@ class Inbox(Protocol):
 
     def wait(self, until: float) -> Sequence[Incoming]:
         """Returns all messages, waiting for the first; none if `until` comes before it."""
-        ...
 
 
 class Post(Protocol):
@@ -67,12 +67,11 @@ class Post(Protocol):
 
     def send(self, node: int, order: AgentOrder) -> None:
         """Sends an order to the agent of a node."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """What one instant changed: facts, the records of jobs, and requests that were carried out.
+    """The changes of one instant: facts, records of jobs, and requests that were carried out.
 
     `meta` are values that replace older ones of the same name.
     """
@@ -88,7 +87,6 @@ class Journal(Protocol):
 
     def write(self, entry: JournalEntry) -> None:
         """Returns when the entry is durable. Raises StoreError if it cannot be written."""
-        ...
 
 
 class Archive(Protocol):
@@ -96,7 +94,6 @@ class Archive(Protocol):
 
     def find(self, job: int) -> StoredJob | None:
         """Returns a job, or None for an unknown number."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from functools import partial
 
 from dovetail.core.errors import DovetailError
 from dovetail.core.units import NEVER_S
@@ -25,14 +25,14 @@ class Timeline:
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
         self._count = 0
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._events: list[tuple[float, int, Callable[[], object]]] = []
 
-    def at(self, time_s: float, do: Callable[[], None]) -> None:
+    def at(self, time_s: float, do: Callable[[], object]) -> None:
         """Schedules a call for a time; for now if that is past."""
         self._count += 1
         heapq.heappush(self._events, (max(time_s, self.now), self._count, do))
 
-    def after(self, delay_s: float, do: Callable[[], None]) -> None:
+    def after(self, delay_s: float, do: Callable[[], object]) -> None:
         """Schedules a call after a delay."""
         self.at(self.now + delay_s, do)
 
@@ -97,42 +97,16 @@ class VirtualInbox:
         return messages
 
 
-class VirtualNetwork(Protocol):
-    """Decides how messages travel between the controller and a node."""
-
-    def delays_s(self, node: int, *, up: bool) -> Sequence[float]:
-        """Returns when each copy of the next message arrives; empty if it is lost.
-
-        `up` tells a report, on its way to the controller, from an order.
-        """
-        ...
-
-
-class UniformNetwork:
-    """Delivers every message once, in order, after the same delay."""
-
-    def __init__(self, delay_s: float = 0.0005) -> None:
-        self._delays = (delay_s,)
-
-    def delays_s(self, node: int, *, up: bool) -> Sequence[float]:
-        """Returns the one delay."""
-        return self._delays
-
-
 class VirtualPost:
-    """Sends orders over a network and calls `deliver` when one arrives at its node."""
+    """Sends orders by calls of `deliver`, each once, in order, after the same delay."""
 
     def __init__(
-        self,
-        line: Timeline,
-        deliver: Callable[[int, AgentOrder], None],
-        network: VirtualNetwork | None = None,
+        self, line: Timeline, deliver: Callable[[int, AgentOrder], None], delay_s: float = 0.0005
     ) -> None:
         self._line = line
         self._deliver = deliver
-        self._network = network or UniformNetwork()
+        self._delay_s = delay_s
 
     def send(self, node: int, order: AgentOrder) -> None:
-        """Sends an order; the network decides how often and how late it arrives."""
-        for delay_s in self._network.delays_s(node, up=False):
-            self._line.after(delay_s, lambda: self._deliver(node, order))
+        """Sends an order; it arrives after the delay."""
+        self._line.after(self._delay_s, partial(self._deliver, node, order))

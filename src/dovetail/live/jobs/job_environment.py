@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dovetail.wire.spec import JobSpec
 
 RESTARTS = "SLURM_RESTART_COUNT"
-"""Set from the first restart on; scripts look for it to go on from what they saved."""
+"""Set from the first restart on; scripts read it to resume from what they saved."""
 
 
 def environment_of(spec: JobSpec, number: int) -> tuple[tuple[str, str], ...]:
     """Returns variables with the number and array index of a job, and its own, which win.
 
-    Its name is set only if it wants Slurm's variables: programs take it for a sign of Slurm. Rank
-    and size are set by the agent of a worker (`live/engines/task_environment.py`).
+    Its name is set only if it wants Slurm's variables: programs take a set name as a sign of Slurm.
+    Rank and size are set by the agent of a worker (`live/engines/task_environment.py`).
     """
     variables = {
         "SLURM_JOB_ID": str(number),

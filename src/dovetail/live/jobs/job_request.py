@@ -1,4 +1,4 @@
-"""What the policy sees of a submitted job: its request, which becomes a row of the job table."""
+"""The request of a submitted job as policies see it: a row of the job table."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def job_request(spec: JobSpec, number: int, submit_s: float) -> JobRequest:
 
 
 def is_preemptible(spec: JobSpec) -> bool:
-    """Returns whether a policy may stop or move a job. A plain program begins anew, if it may."""
+    """Returns whether a policy may stop or move a job. A plain program must allow a new start."""
     return spec.preemptible and (spec.requeue or spec.trains or spec.paced)

@@ -1,7 +1,6 @@
 """The states of a job, and the table of transitions between them.
 
-States are Slurm's. Nothing here knows time, workers or files; `LiveJobs.move` is the only caller
-of `after`.
+States are Slurm's. `LiveJobs.move` is the only caller of `after`.
 """
 
 from __future__ import annotations
@@ -70,7 +69,8 @@ ENDINGS: dict[Transition, State] = {
 }
 """The transitions that end a job, and the state it has once its last worker is gone."""
 
-_ALIVE = (State.PENDING, State.CONFIGURING, State.RUNNING)
+ALIVE = (State.PENDING, State.CONFIGURING, State.RUNNING)
+"""The states of a job that can still end."""
 
 _TABLE: dict[tuple[State, Transition], State] = {
     (State.PENDING, Transition.PLACED): State.CONFIGURING,
@@ -79,18 +79,18 @@ _TABLE: dict[tuple[State, Transition], State] = {
     (State.RUNNING, Transition.STOPPED): State.PENDING,
     (State.CONFIGURING, Transition.REQUEUED): State.PENDING,
     (State.RUNNING, Transition.REQUEUED): State.PENDING,
-    **{(state, step): State.COMPLETING for state in _ALIVE for step in ENDINGS},
+    **{(state, step): State.COMPLETING for state in ALIVE for step in ENDINGS},
     **{(state, Transition.REQUEUED): State.PENDING for state in TERMINAL},
 }
-"""What is not here cannot happen. `VACATED` leads from COMPLETING to the job's own ending."""
+"""All legal transitions but one: `VACATED` leads from COMPLETING to the job's own ending."""
 
 
 class IllegalTransition(DovetailError):
-    """A job cannot do this in its state: a bug of ours, never of the user."""
+    """A job cannot make this transition in its state: a bug in Dovetail, not of the user."""
 
 
 def after(state: State, step: Transition, ending: State | None = None) -> State:
-    """Returns the state that follows. Raises IllegalStep.
+    """Returns the state that follows. Raises IllegalTransition.
 
     A job that ends is COMPLETING until its last worker is gone (`VACATED`); then comes `ending`.
     """

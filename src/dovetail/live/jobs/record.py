@@ -1,4 +1,4 @@
-"""What the controller records of each job: enough to go on after a kill at any instant."""
+"""The durable state of each job: enough for a new controller to go on after a kill at any time."""
 
 from __future__ import annotations
 

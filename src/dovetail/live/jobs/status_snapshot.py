@@ -1,11 +1,12 @@
-"""What readers see of the controller: one frozen snapshot, replaced a few times a second.
+"""The status that readers see: one frozen snapshot, replaced a few times a second.
 
-The loop makes a new one and swaps it in; readers in other threads take the reference and never
-wait for the loop. Jobs and nodes go by their numbers, as users know them.
+The loop publishes a new one by replacing a reference, so readers in other threads never wait for
+the loop. Jobs and nodes go by their numbers, as users know them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from dovetail.core.messages import Reason
@@ -29,10 +30,10 @@ class NodeStatus:
 class RunningStatus:
     """One placed job. `done_s` (solo seconds) was reached at `since_s`, and grows at `rate`.
 
-    `left_s` is the forecast at `since_s`, infinite if nothing is known. `called` is the name that
-    lists give it, if that is not its number. It `awaits` jobs that must leave its GPUs, or hold
-    less of their memory, before all its workers can start. `deferred` has the reason of each node
-    whose agent cannot start a worker yet.
+    `left_s` is the forecast at `since_s`, infinite if nothing is known. `called` is its name in
+    lists, if that is not its number. It `awaits` jobs that must leave its GPUs, or use less of
+    their memory, before all its workers can start. `deferred` has the reason of each node whose
+    agent cannot start a worker yet.
     """
 
     job: int
@@ -58,15 +59,12 @@ class StatusSnapshot:
 
     now_s: float
     policy: str
-    version: int
     decided_s: float
     nodes: tuple[NodeStatus, ...]
     running: tuple[RunningStatus, ...] = ()
     waiting: tuple[int, ...] = ()
     shapes: tuple[int, ...] = ()
     reasons: tuple[Reason, ...] = ()
-    reasons_s: float = LONG_AGO_S
-    decisions: int = 0
     refused: str = ""
     refused_s: float = LONG_AGO_S
     unwritable: str = ""
@@ -86,11 +84,8 @@ class StatusSnapshot:
 
     def free_gpus(self) -> dict[int, int]:
         """Returns how many GPUs of each node that is up are free."""
-        held: dict[int, set[int]] = {n.node: set() for n in self.nodes}
-        for run in self.running:
-            for member in run.members:
-                held[member.node].add(member.gpu)
-        return {n.node: len(n.gpus) - len(held[n.node]) for n in self.nodes if n.state == "up"}
+        taken = Counter(node for node, _ in self.seats())
+        return {n.node: len(n.gpus) - taken[n.node] for n in self.nodes if n.state == "up"}
 
     def seats(self) -> dict[tuple[int, int], list[int]]:
         """Returns the jobs on each GPU that is taken, (node, GPU) -> jobs."""

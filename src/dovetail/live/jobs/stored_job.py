@@ -1,7 +1,7 @@
-"""A job that is on record: what was asked for, and how far it came.
+"""A job on record: its request and its state.
 
-Whatever a job is between the store and the controller, it is this: a submission that the store
-took and passes on, an unfinished job that a new controller recovers, one that is over.
+The store and the controller exchange jobs in this form: new submissions, unfinished jobs that a
+new controller recovers, and jobs that are over.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class StoredJob:
     spec: JobSpec
     record: JobRecord
     arrived: bool = True
-    """Whether the controller has taken it up: an entry wrote its record."""
+    """Whether the controller has admitted it: an entry has its record."""
     damage: str = ""
-    """Why its row cannot be read; spec and record then hold only what columns say."""
+    """Why its row cannot be read; spec and record then have only the values of columns."""
 
     @staticmethod
     def submitted(number: int, spec: JobSpec, submit_s: float) -> StoredJob:
-        """Returns a job that was just put on record; no controller has taken it up yet."""
+        """Returns a newly submitted job; no controller has admitted it yet."""
         record = JobRecord(number, submit_s=submit_s, held=spec.hold)
         return StoredJob(number, spec, record, arrived=False)
 

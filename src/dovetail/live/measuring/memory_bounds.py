@@ -1,7 +1,7 @@
-"""How much of a GPU's memory each of the jobs on it may hold (SJF-BSBF section IV, Algorithm 2).
+"""Memory bounds of jobs that share a GPU (SJF-BSBF section IV, Algorithm 2).
 
-Each job on a shared GPU may hold what it is believed to hold, and an even part of what is left
-over. So no job can take memory from the other. Alone a job has no bound.
+Each job may use its believed memory and an even part of the spare memory, so no job can take
+memory from another. A job alone has no bound.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dovetail.core.placement import Placement
 
 
 def bounds(held_bytes: Sequence[float], memory_bytes: float) -> tuple[int, ...]:
-    """Returns the most that each job may hold; 0 for no bound.
+    """Returns the most bytes that each job may use; 0 for no bound.
 
-    Even parts where it is not known what a job holds (0), or where they do not fit together.
+    The parts are even if the memory of a job is not known (0), or if the jobs do not fit together.
     """
     jobs = len(held_bytes)
     if jobs < 2:
@@ -27,7 +27,7 @@ def bounds(held_bytes: Sequence[float], memory_bytes: float) -> tuple[int, ...]:
 
 
 class MemoryBounds:
-    """Owns the bounds of the jobs on each shared GPU, worked out when one comes, goes or moves.
+    """Owns the bounds of the jobs on each shared GPU, computed when a job comes, goes or moves.
 
     In between they stay, whatever is learned: parts from different times would not add up to the
     memory, and each change of a bound costs a new generation.
@@ -35,27 +35,29 @@ class MemoryBounds:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._kept: dict[tuple[int, int], tuple[Mapping[int, Placement], Mapping[int, int]]] = {}
+        self._bounds_on: dict[
+            tuple[int, int], tuple[Mapping[int, Placement], Mapping[int, int]]
+        ] = {}
 
     def of(self, row: int) -> int:
-        """Returns the most that each worker of a placed job may hold: the least of its GPUs."""
+        """Returns the bound of each worker of a placed job: the smallest of its GPUs."""
         named = self._state.plan.placed[row].named()
         on_each = [self._on(gpu).get(row, 0) for gpu in named]
         return min((bound for bound in on_each if bound), default=0)
 
     def _on(self, gpu: tuple[int, int]) -> Mapping[int, int]:
-        """Returns what each job on a GPU may hold, by row."""
+        """Returns the bound of each job on a GPU, by row."""
         plan, view = self._state.plan, self._state.view
         there = {row: plan.placed[row] for row in sorted(plan.occupancy.sharers(*gpu))}
         if len(there) < 2:
-            self._kept.pop(gpu, None)
+            self._bounds_on.pop(gpu, None)
             return {}
-        known = self._kept.get(gpu)
+        known = self._bounds_on.get(gpu)
         if known is None or known[0] != there:
             held = [
                 view.physics.memory.held_bytes(row, placement) for row, placement in there.items()
             ]
             memory = view.cluster.group_of(gpu[0]).gpu_memory_bytes
             parts = dict(zip(there, bounds(held, memory), strict=True))
-            self._kept[gpu] = known = there, parts
+            self._bounds_on[gpu] = known = there, parts
         return known[1]

@@ -1,4 +1,4 @@
-"""How far a job has come and how fast it is, from what its workers report.
+"""Progress and rate of jobs, from the reports of their workers.
 
 Progress is in solo seconds: samples done over the samples a second that the job does alone on
 its requested GPUs. That rate is the measured one if the job, or another of its model, ran like
@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import NamedTuple
 
-from dovetail.core.beliefs import Neighbour, Physics
+from dovetail.core.beliefs import Neighbour
 from dovetail.core.placement import Placement
 from dovetail.core.reading import SpeedMeasurement
 from dovetail.live.measuring.learner import LearningBelief
-from dovetail.live.measuring.pairing_guard import PairingGuard
+from dovetail.live.measuring.pair_guard import PairGuard
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.worker import Training
 
@@ -40,10 +40,10 @@ UNSEEN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class JobGauge:
-    """What the reports of one job add up to. `rates` are the last that count, as it runs now.
+class JobMeter:
+    """A summary of the reports of one job; `rates` are those of the last reports that count.
 
-    `inferred` is the rate alone that was inferred, 0 for none yet.
+    `inferred` is the inferred rate alone in samples a second, 0 before it is known.
     """
 
     generation: int = -1
@@ -57,13 +57,13 @@ class JobGauge:
 
     def heard(
         self, report: Training, now: float, since_s: float, *, clock: bool = False
-    ) -> JobGauge:
-        """Returns the gauge after a report; the job has run as it does now since `since_s`."""
-        same = report.generation == self.generation and since_s <= self.heard_s < now
+    ) -> JobMeter:
+        """Returns the meter after a report; the job has run as it does now since `since_s`."""
+        counts = report.generation == self.generation and since_s <= self.heard_s < now
         if clock:
-            same = same and report.rate == self.reported_rate
+            counts = counts and report.rate == self.reported_rate
         # Rates from before a change of neighbours or GPUs are of another speed.
-        kept = self.rates if self.since_s == since_s else ()
+        rates = self.rates if self.since_s == since_s else ()
         return replace(
             self,
             generation=report.generation,
@@ -72,11 +72,11 @@ class JobGauge:
             samples=report.samples,
             total_samples=report.total_samples or self.total_samples,
             reported_rate=report.rate,
-            rates=(*kept, report.rate)[-LAST:] if same else (),
+            rates=(*rates, report.rate)[-LAST:] if counts else (),
         )
 
-    def inferring(self, speed: float) -> JobGauge:
-        """Returns the gauge with the rate alone that follows from its rates at a believed speed."""
+    def inferring(self, speed: float) -> JobMeter:
+        """Returns the meter with the rate alone that follows from its rates at a believed speed."""
         # Inferred once and then kept: a rate that moved with the belief would bend progress.
         if self.inferred or len(self.rates) < SETTLED or speed <= 0:
             return self
@@ -98,9 +98,9 @@ class JobGauge:
 
 
 class MeasuredProgress(NamedTuple):
-    """What a report means: progress and rate in solo seconds; `length_s` None if not known.
+    """Progress and rate in solo seconds from a report; `length_s` is None if not known.
 
-    With `news` the belief is another one now. Progress is known to `grain_s`, one sample.
+    With `news` the belief has been replaced. Progress is exact to `grain_s`, one sample.
     """
 
     done_s: float
@@ -111,27 +111,13 @@ class MeasuredProgress(NamedTuple):
 
 
 class ReportMeter:
-    """Reads the reports of running jobs. It owns their gauges, and feeds the belief that learns."""
+    """Reads the reports of running jobs, which go by row, and feeds the belief that learns."""
 
     def __init__(self, learner: LearningBelief) -> None:
-        self._learner = learner
-        self._guard = PairingGuard(learner)
-        self._gauges: dict[int, JobGauge] = {}
+        self.learner = learner
+        self._guard = PairGuard(learner)
+        self._meters: dict[int, JobMeter] = {}
         self._solo_rate: dict[int, float] = {}
-
-    @property
-    def physics(self) -> Physics:
-        """Returns what is believed now."""
-        return self._learner.physics
-
-    @property
-    def unsaved(self) -> bool:
-        """Returns whether there is more to `dump` than was dumped last."""
-        return self._learner.unsaved
-
-    def dump(self) -> str:
-        """Returns what was learned, as text."""
-        return self._learner.dump()
 
     def heard(
         self,
@@ -144,35 +130,35 @@ class ReportMeter:
         neighbours: Sequence[Neighbour],
         since_s: float,
     ) -> MeasuredProgress | None:
-        """Returns what a report of a running job means; None while its rate alone is not known.
+        """Returns the progress in a report of a running job; None until its rate alone is known.
 
-        `since_s` is since when it runs as it does now: this generation, beside these neighbours.
+        The job has run in this generation, beside these neighbours, since `since_s`.
         """
-        gauge = self._gauges.get(job, JobGauge()).heard(report, now, since_s, clock=spec.paced)
+        meter = self._meters.get(job, JobMeter()).heard(report, now, since_s, clock=spec.paced)
         for neighbour in neighbours:
             self._guard.note((job, placement), neighbour)
         news = False
-        if gauge.rates and self._at_work(neighbours, now, since_s):
-            news = self._learner.observe(job, placement, neighbours, _reading(report, spec))
-        speed = self._learner.physics.rate(job, placement, neighbours)
-        self._gauges[job] = gauge = gauge.inferring(speed)
-        solo_rate = self._solo_rate[job] = self._alone(job, gauge, spec, speed)
+        if meter.rates and self._at_work(neighbours, now, since_s):
+            news = self.learner.observe(job, placement, neighbours, _reading(report, spec))
+        speed = self.learner.physics.rate(job, placement, neighbours)
+        self._meters[job] = meter = meter.inferring(speed)
+        solo_rate = self._solo_rate[job] = self._alone(job, meter, spec, speed)
         if not solo_rate:
             return None
         if spec.paced:
             # A synthetic job reports each change of its rate at once, also 0 while it switches.
             rate = report.rate / PACED_RATE
         else:
-            rate = gauge.rate / solo_rate if gauge.rates else speed
+            rate = meter.rate / solo_rate if meter.rates else speed
         grain_s = 1.0 / solo_rate
         return MeasuredProgress(
-            gauge.samples / solo_rate, rate, gauge.length_s(solo_rate), news, grain_s
+            meter.samples / solo_rate, rate, meter.length_s(solo_rate), news, grain_s
         )
 
     def length_s(self, job: int) -> float | None:
         """Returns the work of a job that reports, in solo seconds, if it is known."""
-        gauge = self._gauges.get(job)
-        return None if gauge is None else gauge.length_s(self._solo_rate.get(job, 0.0))
+        meter = self._meters.get(job)
+        return None if meter is None else meter.length_s(self._solo_rate.get(job, 0.0))
 
     def undo_pair(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:
         """Returns whether two jobs that share GPUs must be separated, by stopping the guest.
@@ -181,48 +167,38 @@ class ReportMeter:
         """
         return self._guard.undo(host, guest, self._left_s(host[0]), self._left_s(guest[0]), cost_s)
 
-    def ran_out(
-        self,
-        job: int,
-        placement: Placement,
-        neighbours: Sequence[Neighbour],
-        gpu_memory_bytes: float,
-    ) -> bool:
-        """Learns that a job found no memory beside others; returns if it now believes that."""
-        return self._learner.ran_out(job, placement, neighbours, gpu_memory_bytes)
-
     def ended(self, job: int) -> None:
         """Drops what only this job could use: it is over."""
-        self._gauges.pop(job, None)
+        self._meters.pop(job, None)
         self._solo_rate.pop(job, None)
         self._guard.forget(job)
-        self._learner.forget(job)
+        self.learner.forget(job)
 
-    def _alone(self, job: int, gauge: JobGauge, spec: JobSpec, speed: float) -> float:
-        """Returns the rate alone: measured, or by the length that its owner states, or inferred."""
+    def _alone(self, job: int, meter: JobMeter, spec: JobSpec, speed: float) -> float:
+        """Returns the rate alone: measured, from the length its owner states, or inferred."""
         if spec.paced:
             return PACED_RATE
-        known = self._learner.solo_rate(job)
+        known = self.learner.solo_rate(job)
         # A measured rate is better than a stated length, and that is better than a guess.
         if not known and spec.duration_s:
-            known = gauge.total_samples / spec.duration_s
+            known = meter.total_samples / spec.duration_s
         if not known:
-            known = gauge.inferred or (gauge.rate / speed if speed > 0 else 0.0)
+            known = meter.inferred or (meter.rate / speed if speed > 0 else 0.0)
         return known
 
     def _left_s(self, job: int) -> float | None:
-        gauge = self._gauges.get(job)
-        return None if gauge is None else gauge.left_s(self._solo_rate.get(job, 0.0))
+        meter = self._meters.get(job)
+        return None if meter is None else meter.left_s(self._solo_rate.get(job, 0.0))
 
     def _at_work(self, neighbours: Sequence[Neighbour], now: float, since_s: float) -> bool:
         """Returns whether all neighbours train, so that they explain what is measured."""
         for other, _ in neighbours:
-            gauge = self._gauges.get(other)
-            if gauge is None:
-                # A plain program never reports. In time it is taken to work.
+            meter = self._meters.get(other)
+            if meter is None:
+                # A plain program never reports. After a while it is taken to be at work.
                 if now - since_s < UNSEEN_S:
                     return False
-            elif now - gauge.heard_s > SILENT_S or not gauge.rate:
+            elif now - meter.heard_s > SILENT_S or not meter.rate:
                 return False
         return True
 

@@ -15,8 +15,8 @@ from time import monotonic, sleep
 from typing import Protocol
 
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.controller.output_path import output_of
 from dovetail.live.jobs.lifecycle import TERMINAL
+from dovetail.live.jobs.output_path import output_of
 from dovetail.live.jobs.status_snapshot import SnapshotIndex, StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.server.explain import explain

@@ -1,7 +1,7 @@
-"""The part of a store's facts that is of the cluster as it is now: a log is of one cluster.
+"""The period of a store: its facts since the cluster has had the engine and nodes of today.
 
-A folder may be brought up on one engine, and later on another. What happened before stays on
-record for its jobs, and is the history of another cluster.
+A home may be brought up on one engine, and later on another. Earlier facts stay on record for
+their jobs, but an exported log is of one cluster.
 """
 
 from __future__ import annotations
@@ -34,15 +34,18 @@ class LogPeriod:
 
 
 def starting_meta(reader: Queries, manifest: str, engine: str) -> Mapping[str, str]:
-    """Returns what a controller that starts puts into the store, by name."""
+    """Returns the named values that a controller stores when it starts.
+
+    Another engine or other nodes make another cluster, whose period begins here.
+    """
     before, now = _json_object(reader, "manifest"), json.loads(manifest)
     period = LogPeriod.of(reader)
     if before and _nodes(before) != _nodes(now):
         period = LogPeriod(reader.last_fact())
     if period.policies[-1:] != (now["policy"],):
         period = LogPeriod(period.after, (*period.policies, now["policy"]))
-    kept = {"after": period.after, "policies": period.policies}
-    return {"manifest": manifest, "engine": engine, PERIOD: json.dumps(kept)}
+    text = json.dumps({"after": period.after, "policies": period.policies})
+    return {"manifest": manifest, "engine": engine, PERIOD: text}
 
 
 def _nodes(manifest: dict[str, object]) -> tuple[object, object]:
@@ -53,7 +56,7 @@ def _nodes(manifest: dict[str, object]) -> tuple[object, object]:
 def _json_object(reader: Queries, name: str) -> dict[str, object]:
     """Returns the JSON object under a name, empty for none and for a damaged one."""
     try:
-        kept = json.loads(reader.meta(name) or "{}")
+        value = json.loads(reader.meta(name) or "{}")
     except ValueError:
         return {}
-    return kept if isinstance(kept, dict) else {}
+    return value if isinstance(value, dict) else {}

@@ -23,6 +23,9 @@ from dovetail.core.job import JobTable
 from dovetail.core.messages import HOW
 from dovetail.core.policy import Policy, name_of, parse_policy, spell
 from dovetail.forecast.forecasts import parse_live_forecast
+from dovetail.live.edges.protocols import Incoming
+from dovetail.live.jobs.stored_job import StoredJob
+from dovetail.live.store.recovered import Recovered
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import linear_physics
@@ -44,16 +47,16 @@ LIVE_DEFAULTS: OptionTexts = {"forecast": "declared", "switching": "restart:5"}
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """What a controller decides with; `state` is empty and grows with the jobs."""
+    """Policy, options, tables and belief of a controller; `state` is empty and grows with jobs."""
 
     policy: Policy
     options: Options
     state: ClusterState
     learning: Learning
 
-    def manifest(self, engine: str) -> dict[str, object]:
-        """Returns the head of an exported log: policy and options as plain values."""
-        return {
+    def manifest_text(self, engine: str) -> str:
+        """Returns the head of an exported log, policy and options as plain values, as JSON."""
+        manifest = {
             "version": __version__,
             "live": True,
             "engine": engine,
@@ -63,12 +66,39 @@ class Scheduler:
             "powers": sorted(self.policy.powers),
             **self.options.manifest(),
         }
+        return json.dumps(manifest, separators=(",", ":"))
+
+
+class JobLengths:
+    """The length in seconds that the owner of each job states, by its number; 0 for none.
+
+    Lengths of new jobs are noted on their way to the controller, so that no query for them competes
+    with submissions. `find` looks up a job that was over when the controller started.
+    """
+
+    def __init__(self, recovered: Recovered, find: Callable[[int], StoredJob | None]) -> None:
+        self._find = find
+        self._stated_s = {str(job.number): job.spec.duration_s for job in recovered.jobs}
+        for accepted in recovered.accepted:
+            self.note(accepted)
+
+    def note(self, incoming: Incoming) -> None:
+        """Notes the length of a job that was submitted."""
+        if isinstance(incoming, StoredJob):
+            self._stated_s[str(incoming.number)] = incoming.spec.duration_s
+
+    def __call__(self, job: str) -> float:
+        """Returns the length of a job."""
+        if job not in self._stated_s:
+            stored = self._find(int(job))
+            self._stated_s[job] = 0.0 if stored is None else stored.spec.duration_s
+        return self._stated_s[job]
 
 
 def build_scheduler(
     policy: str,
     cluster: Cluster,
-    given: OptionTexts,
+    texts: OptionTexts,
     *,
     stated_s: Callable[[str], float],
     measured: str = "",
@@ -81,30 +111,30 @@ def build_scheduler(
     `measured` is what an earlier controller of this cluster learned of its jobs. Synthetic jobs run
     as the same profiles say, so these are trusted, unless the controller is to go by a guess.
     """
-    chosen = parse_policy(policy)
-    options = live_options(cluster, given)
+    parsed = parse_policy(policy)
+    options = live_options(cluster, texts)
     jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64), numbered=True)
     forecast = parse_live_forecast(options.forecast, jobs, stated_s, options.seed)
     supplier = LIVE_DEFAULTS["forecast"]
-    check_needs(chosen, granted(forecast), options.without, supplier=supplier)
+    check_needs(parsed, granted(forecast), options.without, supplier=supplier)
     prior = believed(live_physics(jobs, options), jobs, options.belief, options.seed)
     trusted = None if paced and not guessing else _trusted(options)
     learning = Learning(prior, jobs, measured, trusted, paced=paced)
     state = ClusterState(
         jobs,
         cluster,
-        chosen,
+        parsed,
         physics=learning.physics,
         forecast=forecast,
         placing=options.placing,
         switch_s={how: options.switching.cost_s(how) for how in HOW},
     )
-    return Scheduler(chosen, options, state, learning)
+    return Scheduler(parsed, options, state, learning)
 
 
-def live_options(cluster: Cluster, given: OptionTexts) -> Options:
+def live_options(cluster: Cluster, texts: OptionTexts) -> Options:
     """Returns the options of a live cluster from their texts. Raises InputError."""
-    options = read_options({**LIVE_DEFAULTS, **given, "cluster": "1x1"})
+    options = read_options({**LIVE_DEFAULTS, **texts, "cluster": "1x1"})
     for name in ("adopt", "capacity"):
         if getattr(options, name):
             raise InputError(f"--{name}", "it is for replayed traces only")
@@ -113,14 +143,14 @@ def live_options(cluster: Cluster, given: OptionTexts) -> Options:
 
 def live_physics(jobs: JobTable, options: Options) -> Physics:
     """Returns the physics of the profiles, over a table that grows."""
-    given = tuple(load_profiles(Path(p)) for p in options.profiles)
-    interference = parse_interference(options.interference, given)
+    profiles = tuple(load_profiles(Path(p)) for p in options.profiles)
+    interference = parse_interference(options.interference, profiles)
     if options.physics == "linear":
         return linear_physics(jobs, interference)
     return placed_physics(
         jobs,
         options.cluster,
-        Catalogue((*shipped_sets(), *given)),
+        Catalogue((*shipped_sets(), *profiles)),
         interference=interference,
         interleaving=InterleaveRule.parse(options.cycle),
         by_count=options.physics == "counted",
@@ -129,10 +159,4 @@ def live_physics(jobs: JobTable, options: Options) -> Physics:
 
 def _trusted(options: Options) -> tuple[str, ...]:
     """Returns the models whose profiles the user gave: these are measured, not guessed."""
-    given = [load_profiles(Path(p)) for p in options.profiles]
-    return tuple(name for profiles in given for name in [p.name for p in profiles.profiles])
-
-
-def manifest_text(scheduler: Scheduler, engine: str) -> str:
-    """Returns the manifest as it is kept in the store."""
-    return json.dumps(scheduler.manifest(engine), separators=(",", ":"))
+    return tuple(p.name for path in options.profiles for p in load_profiles(Path(path)).profiles)

@@ -1,7 +1,7 @@
 """One controller from its lock to its end: store, agents, scheduler, world and server together.
 
-Nothing is decided here. Whatever ends the controller, even a kill at any instruction, leaves a
-store from which the next one goes on; so an end by order needs nothing of its own.
+Whatever ends the controller, even a kill at any instruction, leaves a store from which the next one
+goes on; so a requested end needs no clean-up of its own.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from dovetail.control.loop import run as run_loop
 from dovetail.core.errors import InputError
 from dovetail.core.policy import spell
 from dovetail.live.controller.job_folders import JobFolders
-from dovetail.live.controller.rules import Rules
-from dovetail.live.controller.watchdog import Watchdog, WatchedPolicy
+from dovetail.live.controller.watchdog import Watchdog, WatchdogPolicy
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Edges, Incoming
+from dovetail.live.edges.protocols import MEASURED, Edges, Incoming
 from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
 from dovetail.live.engines.engine import Engine, EngineSpec, check_sockets
 from dovetail.live.measuring.meter import ReportMeter
@@ -32,8 +31,7 @@ from dovetail.live.server.messages.cluster import Pong
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
 from dovetail.live.server.server import Server, user_name
 from dovetail.live.serving.period import starting_meta
-from dovetail.live.serving.scheduler import Scheduler, build_scheduler, manifest_text
-from dovetail.live.serving.stated_lengths import StatedLengths
+from dovetail.live.serving.scheduler import JobLengths, Scheduler, build_scheduler
 from dovetail.live.serving.warm_up import warm_up
 from dovetail.live.store.database import Database, EmptyStore
 from dovetail.live.store.folder import Folder
@@ -43,6 +41,7 @@ from dovetail.live.store.queries import LIVE, StoreReader
 from dovetail.live.store.recovered import Recovered
 from dovetail.live.store.store import Store
 from dovetail.live.system.private_file import is_gone
+from dovetail.live.workers.rules import Rules
 from dovetail.physics.beliefs.measurements import Measurements
 from dovetail.study.option_texts import OptionTexts
 from dovetail.version import __version__
@@ -57,17 +56,17 @@ Python's own 5 ms four clients got 190 to 240 submits a second done on a busy ma
 reports a second; with this 480 to 540.
 """
 MESSAGES_S = 0.1
-"""How long a message to an agent and its answer take at most, as a rule."""
+"""How long a message to an agent and its reply usually take at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpRequest:
-    """What `dovetail up` was asked for."""
+    """The command line of `dovetail up`."""
 
     home: Path
     policy: str
     engine: str
-    given: OptionTexts
+    options: OptionTexts
     listen: str = ""
     share_between_users: bool = False
 
@@ -75,8 +74,8 @@ class UpRequest:
 def check(request: UpRequest) -> None:
     """Raises InputError for a request that cannot work; starts nothing."""
     folder = _make_folder(request)
-    engine = Engine(request.engine, folder.home, dict(request.given))
-    build_scheduler(request.policy, engine.cluster, request.given, stated_s=lambda job: 0.0)
+    engine = Engine(request.engine, folder.home, dict(request.options))
+    build_scheduler(request.policy, engine.cluster, request.options, stated_s=lambda job: 0.0)
     folder.lock().release()
     with suppress(EmptyStore):
         if folder.store.exists():
@@ -86,7 +85,7 @@ def check(request: UpRequest) -> None:
 
 
 def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
-    """Runs a controller until it is told to stop. Raises InputError for a request that cannot work.
+    """Runs a controller until it is asked to stop. Raises InputError if the request cannot work.
 
     `ready` is called when clients can connect.
     """
@@ -96,7 +95,7 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
         stack.callback(lock.release)
         _end_without(folder.home / "lock")
         LOG.info("start: opening the store of jobs")
-        engine = Engine(request.engine, folder.home, dict(request.given))
+        engine = Engine(request.engine, folder.home, dict(request.options))
         _check_new(folder)
         committer = GroupCommit(Database(folder.store))
         stack.callback(committer.close)
@@ -104,17 +103,19 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
         _check_engine(request.engine, reader)
         store = Store(committer, reader)
         recovered = store.recover()
-        lengths = StatedLengths(recovered, store.find)
+        lengths = JobLengths(recovered, store.find)
         scheduler = _scheduler(request, engine, recovered, lengths)
-        store.keep(starting_meta(reader, manifest_text(scheduler, request.engine), request.engine))
+        store.keep(starting_meta(reader, scheduler.manifest_text(request.engine), request.engine))
         LOG.info(
             "start: preparing %s (the first time up to a minute: machine code is compiled)",
             request.policy,
         )
-        warm_up(request.policy, engine.cluster, request.given)
+        # Before the agents start: later, jobs would wait for the compiler and a watchdog count it.
+        warm_up(request.policy, engine.cluster, request.options)
         LOG.info("start: starting the agents of %s", request.engine)
         sys.setswitchinterval(SWITCH_S)
         _control(request, folder, engine, scheduler, lengths, store, recovered, ready)
+        # Agents of jobs that run go on without a controller; the next one adopts their workers.
         if not any(reader.counts().get(state) for state in LIVE if state != "PENDING"):
             engine.stop_agents(end=True)
 
@@ -144,23 +145,21 @@ def _check_new(folder: Folder) -> None:
 def _end_without(lock: Path) -> None:
     """Ends this process when its lock is gone or replaced: its folder was removed.
 
-    It would keep the nodes from the controller of the next folder of that name.
+    Otherwise it would keep the nodes from the controller of the next folder of that name.
     """
     inode = lock.stat().st_ino
 
     def watch() -> None:
-        while not _is_surely_gone(lock, inode):
+        gone = False
+        while not gone:
             sleep(WATCH_S)
+            # A file system that does not answer is no sign that the file is gone.
+            with suppress(OSError):
+                gone = is_gone(lock, inode)
         LOG.error("the folder of this cluster is gone")
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, name="folder", daemon=True).start()
-
-
-def _is_surely_gone(lock: Path, inode: int) -> bool:
-    with suppress(OSError):
-        return is_gone(lock, inode)
-    return False
 
 
 def _control(
@@ -168,7 +167,7 @@ def _control(
     folder: Folder,
     engine: Engine,
     scheduler: Scheduler,
-    lengths: StatedLengths,
+    lengths: JobLengths,
     store: Store,
     recovered: Recovered,
     ready: Callable[[Server], None],
@@ -194,7 +193,7 @@ def _control(
         )
 
         def put(incoming: Incoming) -> None:
-            lengths.hear(incoming)
+            lengths.note(incoming)
             inbox.put(incoming)
 
         intake = Intake(
@@ -211,22 +210,22 @@ def _control(
             speed=engine.speed,
         )
         info = ServerInfo(pong, folder, engine.paced)
-        desk = RequestHandler(info, intake, lambda: world.status, clock.now)
-        server = Server(desk, folder.socket, token=folder.token() if request.listen else "")
+        handler = RequestHandler(info, intake, lambda: world.status, clock.now)
+        server = Server(handler, folder.socket, token=folder.token() if request.listen else "")
         stack.callback(server.stop)
         server.start(request.listen)
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
         ready(server)
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
-        run_loop(world, WatchedPolicy(scheduler.policy, watchdog))
-        LOG.info("controller %d ends as told", recovered.epoch)
+        run_loop(world, WatchdogPolicy(scheduler.policy, watchdog))
+        LOG.info("controller %d ends as requested", recovered.epoch)
 
 
 def _scheduler(
-    request: UpRequest, engine: Engine, recovered: Recovered, lengths: StatedLengths
+    request: UpRequest, engine: Engine, recovered: Recovered, lengths: JobLengths
 ) -> Scheduler:
     """Returns the scheduler, with what earlier controllers of this cluster learned."""
-    measured = dict(recovered.meta).get("measured", "")
+    measured = dict(recovered.meta).get(MEASURED, "")
     try:
         Measurements.load(measured)
     except InputError as error:
@@ -235,7 +234,7 @@ def _scheduler(
     return build_scheduler(
         request.policy,
         engine.cluster,
-        request.given,
+        request.options,
         stated_s=lengths,
         measured=measured,
         paced=engine.paced,

@@ -8,25 +8,22 @@ seconds, and what differs from the simulator is the work of the control plane.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import Cluster
-from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
 from dovetail.core.units import NEVER_S
 from dovetail.live.controller.launches import launcher_in
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges
 from dovetail.live.edges.virtual_time import (
     Timeline,
-    UniformNetwork,
     VirtualClock,
     VirtualInbox,
     VirtualPost,
@@ -35,16 +32,12 @@ from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.jobs.lifecycle import TERMINAL
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.serving.period import starting_meta
-from dovetail.live.serving.scheduler import (
-    build_scheduler,
-    live_options,
-    live_physics,
-    manifest_text,
-)
+from dovetail.live.serving.scheduler import build_scheduler, live_options, live_physics
 from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
+from dovetail.live.workers.rules import Rules
 from dovetail.study.option_texts import OptionTexts
 from dovetail.study.options import Options
 from dovetail.wire.agent import AgentOrder, AgentReport
@@ -54,8 +47,8 @@ from dovetail.wire.submission import Submission
 MESSAGE_S = 0.0005
 """How long a message travels: between processes of one machine it was 0.3 to 0.6 ms."""
 REPORT_S = 10.0
-"""Between reports of a synthetic job, and between heartbeats of a node. Real ones send one each
-second of the machine, which is many seconds of a cluster whose time runs faster."""
+"""Between reports of a synthetic job, and between heartbeats of a node. Emulated nodes of a cluster
+send one each second of the machine, which is many seconds of a cluster whose time runs faster."""
 
 
 def specs_of(trace: Trace) -> list[JobSpec]:
@@ -86,30 +79,14 @@ def specs_of(trace: Trace) -> list[JobSpec]:
     return specs
 
 
-@dataclass(frozen=True, slots=True)
-class TimedRequest:
-    """A request of a user about a job or a node, at a time."""
-
-    t: float
-    verb: str
-    job: int = 0
-    node: int = -1
-
-    def ask(self, intake: Intake) -> None:
-        """Makes the request; one that comes too late is refused, and that is all right."""
-        jobs = (self.job,) if self.job else ()
-        with suppress(InputError):
-            intake.request(self.verb, jobs=jobs, node=self.node, key=repr(self))
-
-
 @dataclass(slots=True)
 class VirtualNodes:
-    """The emulated nodes, driven by the timeline."""
+    """The emulated nodes, driven by the timeline. A message travels for `message_s`."""
 
     line: Timeline
     nodes: EmulatedNodes
     put: Callable[[AgentReport], None]
-    message_s: float = MESSAGE_S
+    message_s: float
     armed_s: float = NEVER_S
 
     def deliver(self, node: int, order: AgentOrder) -> None:
@@ -118,7 +95,7 @@ class VirtualNodes:
 
     def _send(self, reports: list[AgentReport]) -> None:
         for report in reports:
-            self.line.after(self.message_s, lambda r=report: self.put(r))  # type: ignore[misc]
+            self.line.after(self.message_s, partial(self.put, report))
         self.arm()
 
     def arm(self) -> None:
@@ -126,9 +103,10 @@ class VirtualNodes:
         due_s = self.nodes.next_due()
         if due_s < NEVER_S and due_s != self.armed_s:
             self.armed_s = due_s
-            self.line.at(due_s, lambda: self._happen(due_s))
+            self.line.at(due_s, partial(self._happen, due_s))
 
     def _happen(self, due_s: float) -> None:
+        # An order may have put an earlier event into the timeline, which then is the armed one.
         if self.armed_s == due_s:
             self.armed_s = NEVER_S
             self._send(self.nodes.tick(self.line.now))
@@ -138,7 +116,7 @@ def play(
     trace: Trace,
     policy: str,
     cluster: Cluster,
-    given: OptionTexts,
+    texts: OptionTexts,
     *,
     guess: OptionTexts | None = None,
     report_s: float = REPORT_S,
@@ -147,19 +125,20 @@ def play(
     decision_s: list[float] | None = None,
     store_at: Path | None = None,
     specs: Sequence[JobSpec] = (),
-    asked: Sequence[TimedRequest] = (),
+    calls: Sequence[tuple[float, Callable[[Intake], object]]] = (),
 ) -> Queries:
     """Returns the store of a live cluster that has served all jobs of a trace, or until a time.
 
     With a `guess` the controller goes by other options than its jobs do, until it has measured.
     `decision_s` collects the wall time of each decision. The store is in memory unless `store_at`
-    is a path. Owners submit `specs` (default: what the trace has), and make the requests `asked`.
+    is a path. Owners submit `specs` (default: what the trace has); at each time in `calls` the call
+    is made with the intake.
     """
     specs = specs or specs_of(trace)
     scheduler = build_scheduler(
         policy,
         cluster,
-        {**given, **(guess or {})},
+        {**texts, **(guess or {})},
         stated_s=lambda job: specs[int(job) - 1].duration_s,
         paced=True,
         guessing=guess is not None,
@@ -169,9 +148,9 @@ def play(
     store = Store(database, queries)
     line = Timeline()
     clock, inbox = VirtualClock(line), VirtualInbox(line)
-    nodes = _nodes(live_options(cluster, given), line, inbox, report_s)
-    nodes.message_s = message_s
-    post = VirtualPost(line, nodes.deliver, UniformNetwork(message_s))
+    emulated = _nodes(live_options(cluster, texts), report_s)
+    nodes = VirtualNodes(line, emulated, inbox.put, message_s)
+    post = VirtualPost(line, nodes.deliver, message_s)
     world = LiveWorld(
         Edges(clock, inbox, post, store, store),
         scheduler.state,
@@ -181,22 +160,16 @@ def play(
         meter=ReportMeter(scheduler.learning),
         rules=_rules(report_s),
     )
-    store.keep(starting_meta(queries, manifest_text(scheduler, "emulated"), "emulated"))
+    store.keep(starting_meta(queries, scheduler.manifest_text("emulated"), "emulated"))
     intake = Intake(store.committer, clock=clock, cluster=cluster, put=inbox.put)
-    for number, (spec, submit_s) in enumerate(
-        zip(specs, trace.jobs.submit_s.tolist(), strict=True)
-    ):
-        line.at(submit_s, lambda s=spec, n=number: _submit(intake, s, n))  # type: ignore[misc]
-    for request in asked:
-        line.at(request.t, lambda r=request: r.ask(intake))  # type: ignore[misc]
+    for n, (spec, submit_s) in enumerate(zip(specs, trace.jobs.submit_s.tolist(), strict=True)):
+        line.at(submit_s, partial(intake.submit, [Submission(spec)], key=f"job {n}"))
+    for time_s, call in calls:
+        line.at(time_s, partial(call, intake))
     nodes.arm()
     _stop_when_done(line, intake, queries, len(specs), until_s)
     run_loop(world, scheduler.policy, decision_s=decision_s)
     return queries
-
-
-def _submit(intake: Intake, spec: JobSpec, number: int) -> None:
-    intake.submit([Submission(spec)], key=f"job {number}")
 
 
 def _stop_when_done(
@@ -209,7 +182,7 @@ def _stop_when_done(
         intake.request("down", argument="leave", key="down")
     else:
         again_s = min(line.now + 60.0, max(until_s, line.now))
-        line.at(again_s, lambda: _stop_when_done(line, intake, queries, jobs, until_s))
+        line.at(again_s, partial(_stop_when_done, line, intake, queries, jobs, until_s))
 
 
 def _rules(report_s: float) -> Rules:
@@ -229,11 +202,11 @@ def _rules(report_s: float) -> Rules:
     )
 
 
-def _nodes(options: Options, line: Timeline, inbox: VirtualInbox, report_s: float) -> VirtualNodes:
+def _nodes(options: Options, report_s: float) -> EmulatedNodes:
     """Returns the emulated nodes of a cluster; they run jobs at true speeds, not believed ones."""
     jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64))
     cluster = options.cluster
-    emulated = EmulatedNodes(
+    return EmulatedNodes(
         cluster.nodes,
         cluster.groups[0].gpus_per_node,
         jobs=jobs,
@@ -242,4 +215,3 @@ def _nodes(options: Options, line: Timeline, inbox: VirtualInbox, report_s: floa
         report_s=report_s,
         alive_s=report_s,
     )
-    return VirtualNodes(line, emulated, inbox.put)

@@ -32,7 +32,7 @@ LIMIT_S = 120.0
 NOTICED_S = 1.0
 
 
-def warm_up(policy: str, cluster: Cluster, given: OptionTexts, limit_s: float = LIMIT_S) -> None:
+def warm_up(policy: str, cluster: Cluster, texts: OptionTexts, limit_s: float = LIMIT_S) -> None:
     """Runs the policy over a dozen jobs of all kinds in virtual time; leaves nothing behind.
 
     A policy that fails here is only logged: it is refused later, when it matters.
@@ -42,7 +42,7 @@ def warm_up(policy: str, cluster: Cluster, given: OptionTexts, limit_s: float = 
         try:
             watchdog.arm()
             try:
-                play(warm_up_trace(stage), policy, stage, given, until_s=PLAY_S)
+                play(warm_up_trace(stage), policy, stage, texts, until_s=PLAY_S)
             finally:
                 watchdog.disarm()
         except DecisionTimeout:

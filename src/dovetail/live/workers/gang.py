@@ -8,11 +8,11 @@ messages do no harm. A worker is gone only when its agent reports its end.
 
 from __future__ import annotations
 
-from dovetail.live.controller.rules import Rules
 from dovetail.live.workers.elastic_gang import ElasticGang
 from dovetail.live.workers.first_worker import FirstWorker
 from dovetail.live.workers.plain_gang import PlainGang
 from dovetail.live.workers.roster import Roster
+from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import StartWorker
 
 Gang = PlainGang | ElasticGang

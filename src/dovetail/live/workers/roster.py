@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dovetail.core.units import LONG_AGO_S
-from dovetail.live.controller.rules import Rules
 from dovetail.live.node.launcher import was_executed
 from dovetail.live.workers.first_worker import FirstWorker
 from dovetail.live.workers.gang_events import GangEvent, GangFormed, GangVacated
+from dovetail.live.workers.rules import Rules
 from dovetail.live.workers.worker_state import Desired, Worker
 from dovetail.wire.agent import StartWorker, WorkerEnded, looser_bound
 from dovetail.wire.worker import Finished, Regroup

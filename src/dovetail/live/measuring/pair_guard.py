@@ -1,10 +1,10 @@
-"""Which jobs that share GPUs must be separated, because the belief that paired them was wrong.
+"""Finds jobs that share GPUs and must be separated, because the belief that paired them was wrong.
 
-A pairing is made on a believed interference (SJF-BSBF section V.A). While it lasts both jobs are
-slower by a ratio that is measured. If by the measured ratios one after the other is better
-(Theorem 1, ALGORITHMS section 1.2), and they are worse than the believed ones, the guest (the job
-that came later) waits again. The rule knows no policy. It leaves alone jobs with limits, uneven
-samples or turns: these share on purpose without both sides gaining.
+A pair is formed on a believed interference (SJF-BSBF section V.A). While it lasts both jobs are
+slower by a measured ratio. If by the measured ratios one after the other is better (Theorem 1,
+ALGORITHMS section 1.2), and they are worse than the believed ones, the guest (the job that came
+later) waits again. The rule knows no policy. It ignores jobs with limits, uneven samples or turns:
+these share on purpose without a gain for both sides.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SURPRISE = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class PairSide:
+class PairMember:
     """One job of a pair: solo seconds left (None: not known), and its ratios, at least 1.
 
     `measured` is 0 while it is not known.
@@ -31,44 +31,39 @@ class PairSide:
     believed: float
     measured: float
 
+    @property
+    def is_slower(self) -> bool:
+        """Returns whether the job is clearly slower beside the other than was believed."""
+        return self.measured > SURPRISE * self.believed
 
-def must_separate(host: PairSide, guest: PairSide, cost_s: float = 0.0) -> bool:
+
+def must_separate(host: PairMember, guest: PairMember, cost_s: float = 0.0) -> bool:
     """Returns whether the guest must wait for the host; stopping it costs `cost_s` in all.
 
     A ratio that could not be measured is taken to be the other's. Jobs of unknown length are taken
-    to be equally long, so that ratios above 1.5 on both sides separate them.
+    to be equally long, so ratios above 1.5 on both sides separate them.
     """
-    if not (is_slower_than_believed(host) or is_slower_than_believed(guest)):
+    if not (host.is_slower or guest.is_slower):
         return False
     host_ratio = host.measured or guest.measured
     guest_ratio = guest.measured or host.measured
-    host_s, guest_s = _left(host, guest)
-    together = overlapped_s(host_s, guest_s, host_ratio, guest_ratio)
-    return together > sequential_s(host_s, guest_s) + cost_s
+    # A job of unknown length is taken to be as long as the other; of two, any length will do.
+    known_s = next((side.left_s for side in (host, guest) if side.left_s is not None), 1.0)
+    host_s = known_s if host.left_s is None else host.left_s
+    guest_s = known_s if guest.left_s is None else guest.left_s
+    together_s = overlapped_s(host_s, guest_s, host_ratio, guest_ratio)
+    return together_s > sequential_s(host_s, guest_s) + cost_s
 
 
-def is_slower_than_believed(side: PairSide) -> bool:
-    """Returns whether a job is clearly slower beside the other than was believed."""
-    return side.measured > SURPRISE * side.believed
-
-
-def _left(host: PairSide, guest: PairSide) -> tuple[float, float]:
-    if host.left_s is None and guest.left_s is None:
-        return 1.0, 1.0
-    known = [side.left_s for side in (host, guest) if side.left_s is not None]
-    host_s = known[0] if host.left_s is None else host.left_s
-    return host_s, known[0] if guest.left_s is None else guest.left_s
-
-
-class PairingGuard:
-    """Owns what was believed of each pair when it was first seen, and finds the wrong pairs."""
+class PairGuard:
+    """Owns the interference believed of each pair when it was first seen, and finds wrong pairs."""
 
     def __init__(self, learner: LearningBelief) -> None:
         self._learner = learner
         self._noted: dict[frozenset[int], _Note] = {}
 
     def note(self, one: Neighbour, two: Neighbour) -> None:
-        """Keeps what is believed of a pair now, unless it is known as it is placed."""
+        """Notes the belief about a pair, unless it has been noted for these placements."""
         pair = frozenset((one[0], two[0]))
         placements = {one[0]: one[1], two[0]: two[1]}
         known = self._noted.get(pair)
@@ -96,8 +91,8 @@ class PairingGuard:
         known = self._noted.get(pair)
         if known is None or not all(_is_plain(p) for p in known.placements.values()):
             return False
-        here = PairSide(host_s, known.believed[host[0]], self._measured(host, guest))
-        there = PairSide(guest_s, known.believed[guest[0]], self._measured(guest, host))
+        here = PairMember(host_s, known.believed[host[0]], self._measured(host, guest))
+        there = PairMember(guest_s, known.believed[guest[0]], self._measured(guest, host))
         if not must_separate(here, there, cost_s):
             return False
         del self._noted[pair]
@@ -116,7 +111,7 @@ class PairingGuard:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """A pair as it was placed, and the interference that was believed of each."""
+    """The placements of a pair, and the interference that was believed of each job."""
 
     placements: dict[int, Placement]
     believed: dict[int, float]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from builders import Row, jobs_of
 from dovetail.core.placement import Interleave, Placement
 from dovetail.core.reading import SpeedMeasurement
-from dovetail.live.measuring.pairing_guard import SURPRISE, PairingGuard, PairSide, must_separate
+from dovetail.live.measuring.pair_guard import SURPRISE, PairGuard, PairMember, must_separate
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.measurements import LEAST
 from dovetail.physics.linear import linear_physics
@@ -18,8 +18,8 @@ from dovetail.physics.sharing.pair_law import Injected
 ONE = Placement(((0, 1),), gpu_ids=((0,),))
 
 
-def side(left_s: float | None, measured: float, believed: float = 1.05) -> PairSide:
-    return PairSide(left_s, believed, measured)
+def side(left_s: float | None, measured: float, believed: float = 1.05) -> PairMember:
+    return PairMember(left_s, believed, measured)
 
 
 def test_equally_long_jobs_part_above_a_ratio_of_one_and_a_half() -> None:
@@ -78,12 +78,12 @@ def test_parting_never_makes_the_pair_finish_later(
     assert found == (together > apart and max(host, guest) > SURPRISE)
 
 
-def paired(*placements: Placement, xi: float = 1.05) -> tuple[Learning, PairingGuard]:
+def paired(*placements: Placement, xi: float = 1.05) -> tuple[Learning, PairGuard]:
     jobs = jobs_of(Row(1, 9.0, model="a"), Row(1, 9.0, model="b"))
     learning = Learning(linear_physics(jobs, Injected(xi)), jobs)
     learn(learning, 0, (), 100.0)
     learn(learning, 1, (), 100.0)
-    guard = PairingGuard(learning)
+    guard = PairGuard(learning)
     guard.note((0, placements[0]), (1, placements[1]))
     return learning, guard
 

@@ -1,70 +1,55 @@
 """What follows when workers of a job die: the rest trains on, the job is retried, or it ends.
 
-That a worker is dead is not decided here: its agent reports its end, or its gang gives it up
+A worker is dead when its agent reports its exit, or when its gang has given it up
 (`live/workers/failure_detector.py`, `live/workers/inventory_check.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from dovetail.live.controller.belief import adopt_belief
 from dovetail.live.controller.gpu_map import GpuMap
-from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.terminations import RETRIED, Terminations
-from dovetail.live.controller.timers import Alarm, Timers
+from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.jobs.lifecycle import Transition
 from dovetail.live.jobs.record import GangMember
-from dovetail.live.measuring.metering import Meter
+from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.node.launcher import NEVER_RUNS
+from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import WorkerEnded
 
 OUTSIDE = (-9, -15)
-"""Signals that a program does not send itself: what they end is retried."""
+"""Signals that a program does not send itself: a job that they ended is retried."""
 STATE_LOST = 4
-"""Exit code of a program of `dovetail.train` that has lost its state; a fresh start helps."""
+"""Exit code of a program of `dovetail.train` whose state is lost; a new start helps."""
 NO_MEMORY = 5
-"""Exit code of one that found no memory on its GPU."""
+"""Exit code of such a program that found no memory on its GPU."""
 SIGNALLED = "RaisedSignal"
 """Slurm's word for a program that a signal ended."""
 MEMORY = "memory"
 """Part of the reason of an agent that killed a worker over its memory."""
 CROWDED = "out of memory beside another"
-"""Why a job was stopped that its neighbours had left too little memory."""
+"""Why a job was stopped whose neighbours left it too little memory."""
 
 
-class WorkerDeaths:
+@dataclass(frozen=True, slots=True)
+class WorkerLoss:
     """Decides by the cause of a death whether the job goes on, waits for a retry, or ends."""
 
-    def __init__(
-        self,
-        jobs: LiveJobs,
-        gangs: LiveGangs,
-        tables: RecordedTables,
-        gpus: GpuMap,
-        log: InstantLog,
-        timers: Timers,
-        terminations: Terminations,
-        *,
-        meter: Meter,
-        rules: Rules,
-    ) -> None:
-        self._jobs = jobs
-        self._gangs = gangs
-        self._tables = tables
-        self._gpus = gpus
-        self._log = log
-        self._timers = timers
-        self._terminations = terminations
-        self._meter = meter
-        self._rules = rules
+    jobs: LiveJobs
+    gangs: LiveGangs
+    tables: RecordedTables
+    gpus: GpuMap
+    timers: Timers
+    terminations: Terminations
+    meter: ReportMeter
+    rules: Rules
 
-    def died(self, job: LiveJob, deaths: Sequence[WorkerEnded]) -> None:
+    def handle(self, job: LiveJob, deaths: Sequence[WorkerEnded]) -> None:
         """Decides what follows from the deaths of one instant."""
         # A lack of memory explains the others: their collectives failed because of it.
         death = next((d for d in deaths if _lacked_memory(job, d)), deaths[0])
@@ -72,13 +57,13 @@ class WorkerDeaths:
             return
         # One fault of NCCL or of a node ends workers one after the other: it is one failure.
         is_counted = bool(job.replacements)
-        left = self._survivors(job, deaths)
+        survivors = self._survivors(job, deaths)
         may_retry = is_counted or job.record.retries < job.spec.retries
-        if left and job.uses_train_protocol and may_retry:
-            self._continue_with(job, left, _how_it_ended(death))
+        if survivors and job.uses_train_protocol and may_retry:
+            self._continue_with(job, survivors, _how_it_ended(death))
         elif death.why and death.exit_code in NEVER_RUNS:
             # The same command would fail in the same way on every retry.
-            self._terminations.end(
+            self.terminations.end(
                 job,
                 Transition.FAILED,
                 reason="JobLaunchFailure",
@@ -89,11 +74,11 @@ class WorkerDeaths:
             self._retry_or_end(job, death, is_counted=is_counted)
 
     def _survivors(self, job: LiveJob, deaths: Sequence[WorkerEnded]) -> list[int]:
-        """Returns the workers that are left of a job; none if none of them has started."""
+        """Returns the workers of a job that are not dead; none if none of them has started."""
         gone = {*(d.worker for d in deaths), *job.replacements}
-        left = [m.worker for m in job.record.members if m.worker not in gone]
-        workers = self._gangs.of(job).roster.workers
-        return left if any(number in workers for number in left) else []
+        survivors = [m.worker for m in job.record.members if m.worker not in gone]
+        workers = self.gangs.of(job).roster.workers
+        return survivors if any(number in workers for number in survivors) else []
 
     def _retry_or_end(self, job: LiveJob, death: WorkerEnded, *, is_counted: bool) -> None:
         """Retries a job whose failure was not its own, or that goes on from a new checkpoint."""
@@ -102,9 +87,9 @@ class WorkerDeaths:
         state_lost = job.spec.trains and code == STATE_LOST
         # A bound counts as well: the jobs it was set for may be leaving in this very instant.
         crowded = no_memory and bool(
-            self._gpus.neighbours(job.row) or self._gangs.of(job).roster.bound
+            self.gpus.neighbours(job.row) or self.gangs.of(job).roster.bound
         )
-        # Whatever an agent gives as a reason was done to the program from outside.
+        # An agent gives a reason only for what was done to the program from outside.
         from_outside = bool(death.why) or state_lost or code in OUTSIDE
         reason = _reason(death, no_memory=no_memory, state_lost=state_lost)
         detail = _how_it_ended(death)
@@ -113,67 +98,61 @@ class WorkerDeaths:
         if resumes:
             detail = f"{detail}, after the checkpoint of step {record.saved_step}"
         if resumes or crowded or (from_outside and not no_memory):
-            self._terminations.requeue(job, "failed", job.spec.grace_s)
-            self._terminations.retry(job, reason, detail, code=code, is_counted=is_counted)
+            self.terminations.requeue(job, "failed", job.spec.grace_s)
+            self.terminations.retry(job, reason, detail, code=code, is_counted=is_counted)
         else:
             transition = RETRIED.get(reason, Transition.FAILED)
-            self._terminations.end(job, transition, reason=reason, detail=detail, code=code)
+            self.terminations.end(job, transition, reason=reason, detail=detail, code=code)
 
     def _separate(self, job: LiveJob, death: WorkerEnded) -> bool:
         """Separates a job from neighbours that left it too little memory; False if none did.
 
-        It waits again by no fault of its own, so no retry counts. The meter learns that the jobs
-        do not fit together as they are split, so it cannot happen again and again.
+        The job waits again by no fault of its own, so no retry counts. The belief learns that the
+        jobs do not fit together with these batches, so the policy does not pair them again.
         """
-        placement = self._tables.placement(job.row)
-        seat = next((m for m in job.record.members if m.worker == death.worker), None)
-        if placement is None or seat is None or not job.spec.requeue:
+        placement = self.tables.placement(job.row)
+        member = next((m for m in job.record.members if m.worker == death.worker), None)
+        if placement is None or member is None or not job.spec.requeue:
             return False
-        # Where it has its GPU to itself the bound is that of its others, which are shared.
-        neighbours = self._gpus.neighbours_on(job.row, seat)
-        memory_bytes = self._gpus.memory_bytes(seat.node)
-        if not neighbours or not self._meter.ran_out(job.row, placement, neighbours, memory_bytes):
+        # A worker alone on its GPU is bound as well: by the GPUs that its job shares.
+        neighbours = self.gpus.neighbours_on(job.row, member)
+        learner, memory_bytes = self.meter.learner, self.gpus.memory_bytes(member.node)
+        if not neighbours or not learner.ran_out(job.row, placement, neighbours, memory_bytes):
             return False
-        adopt_belief(self._meter, self._tables, self._log)
-        names = ", ".join(self._jobs.of_row(row).name for row, _ in neighbours)
+        self.tables.learn(learner)
+        names = ", ".join(self.jobs.of_row(row).name for row, _ in neighbours)
         steps = placement.accumulation_steps
         split = f", its batch cut into {steps} steps" if steps > 1 else ""
-        # Without a retry: `requeue` alone leaves it in the queue, and the policy may start it now.
-        self._terminations.requeue(job, CROWDED, job.spec.grace_s)
+        # Not `retry`, which adds a pause: the policy may start it elsewhere in this instant.
+        self.terminations.requeue(job, CROWDED, job.spec.grace_s)
         detail = f"{CROWDED}: job {names}{split} ({_how_it_ended(death)})"
-        self._jobs.write(job, replace(job.record, detail=detail))
+        self.jobs.write(job, replace(job.record, detail=detail))
         return True
 
-    def _continue_with(self, job: LiveJob, left: Sequence[int], detail: str) -> None:
+    def _continue_with(self, job: LiveJob, numbers: Sequence[int], detail: str) -> None:
         """Trains on with the survivors; replacements of the lost workers start after a pause."""
-        record, gang, now = job.record, self._gangs.of(job), self._tables.now
+        record, gang, now = job.record, self.gangs.of(job), self.tables.now
         wanted = gang.roster.wanted
         assert wanted is not None
-        survivors = tuple(m for m in wanted.members if m.worker in left)
-        # Uneven parts were worked out for all workers.
+        survivors = tuple(m for m in wanted.members if m.worker in numbers)
+        # Uneven parts of the batch were computed for all workers.
         gang.want(replace(wanted, members=survivors, shares=(), samples=()), now)
         retries = record.retries + (not job.replacements)
         members, number = [], record.next_worker
         for member in record.members:
-            if member.worker not in left:
-                # The old number may still be known to an agent, which would refuse to start it.
+            if member.worker not in numbers:
+                # An agent that knows the old number refuses to start it again.
                 member, number = GangMember(number, member.node, member.gpu), number + 1
             members.append(member)
-        job.replacements = tuple(m.worker for m in members if m.worker not in left)
-        self._gpus.assignment.renumber(record.job, members)
-        self._jobs.write(
-            job,
-            replace(
-                record,
-                retries=retries,
-                detail=detail,
-                members=tuple(members),
-                next_worker=number,
-            ),
+        job.replacements = tuple(m.worker for m in members if m.worker not in numbers)
+        self.gpus.assignment.renumber(record.job, members)
+        retried = replace(
+            record, retries=retries, detail=detail, members=tuple(members), next_worker=number
         )
-        pause_s = self._rules.backoff(retries)
-        self._timers.set(Alarm.REPLACEMENTS, record.job, now + pause_s)
-        self._gangs.touch(job)
+        self.jobs.write(job, retried)
+        pause_s = self.rules.backoff(retries)
+        self.timers.set(Timer.REPLACEMENTS, record.job, now + pause_s)
+        self.gangs.touch(job)
 
 
 def _lacked_memory(job: LiveJob, death: WorkerEnded) -> bool:

@@ -6,7 +6,7 @@ from cluster_by_hand import spec
 from dovetail.live.edges.protocols import Request
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.stored_job import StoredJob
-from dovetail.live.serving.stated_lengths import StatedLengths
+from dovetail.live.serving.scheduler import JobLengths
 from dovetail.live.store.recovered import Recovered
 
 
@@ -16,13 +16,13 @@ def nothing(job: int) -> StoredJob | None:
 
 def test_jobs_on_record_and_those_that_come_are_not_looked_up() -> None:
     jobs = (StoredJob(1, spec(duration_s=5.0), JobRecord(1)),)
-    lengths = StatedLengths(
+    lengths = JobLengths(
         Recovered(1, jobs=jobs, accepted=(StoredJob.submitted(2, spec(duration_s=6.0), 0.0),)),
         nothing,
     )
-    lengths.hear(StoredJob.submitted(3, spec(duration_s=7.0), 1.0))
-    lengths.hear(StoredJob.submitted(4, spec(), 1.0))
-    lengths.hear(Request(1, "hold", 3))
+    lengths.note(StoredJob.submitted(3, spec(duration_s=7.0), 1.0))
+    lengths.note(StoredJob.submitted(4, spec(), 1.0))
+    lengths.note(Request(1, "hold", 3))
     assert [lengths(str(job)) for job in (1, 2, 3, 4)] == [5.0, 6.0, 7.0, 0.0]
 
 
@@ -33,6 +33,6 @@ def test_a_job_that_was_over_is_looked_up_once() -> None:
         asked.append(job)
         return StoredJob(job, spec(duration_s=8.0), JobRecord(job)) if job == 1 else None
 
-    lengths = StatedLengths(Recovered(1), find)
+    lengths = JobLengths(Recovered(1), find)
     assert [lengths("1"), lengths("1"), lengths("2"), lengths("2")] == [8.0, 8.0, 0.0, 0.0]
     assert asked == [1, 2]
