@@ -74,7 +74,7 @@ def test_what_was_written_is_there_after_the_process_is_gone(path: Path) -> None
 
     database = Database(path)
     recovered = store_of(database).recover()
-    assert recovered.jobs == (StoredJob(1, spec("a", script=SCRIPT, hold=True), running),)
+    assert recovered.jobs == (StoredJob(spec("a", script=SCRIPT, hold=True), running),)
     (waiting,) = recovered.accepted
     assert (waiting.number, waiting.spec, waiting.record.submit_s) == (2, spec("b"), 1.0)
     assert recovered.now_s == 2.0

@@ -15,7 +15,7 @@ def nothing(job: int) -> StoredJob | None:
 
 
 def test_jobs_on_record_and_those_that_come_are_not_looked_up() -> None:
-    jobs = (StoredJob(1, spec(duration_s=5.0), JobRecord(1)),)
+    jobs = (StoredJob(spec(duration_s=5.0), JobRecord(1)),)
     lengths = StatedLengths(
         Recovered(1, jobs=jobs, accepted=(StoredJob.submitted(2, spec(duration_s=6.0), 0.0),)),
         nothing,
@@ -31,7 +31,7 @@ def test_a_job_that_was_over_is_looked_up_once() -> None:
 
     def find(job: int) -> StoredJob | None:
         asked.append(job)
-        return StoredJob(job, spec(duration_s=8.0), JobRecord(job)) if job == 1 else None
+        return StoredJob(spec(duration_s=8.0), JobRecord(job)) if job == 1 else None
 
     lengths = StatedLengths(Recovered(1), find)
     assert [lengths("1"), lengths("1"), lengths("2"), lengths("2")] == [8.0, 8.0, 0.0, 0.0]

@@ -7,23 +7,16 @@ the page are read, so that a page takes as long after fifty thousand jobs as aft
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dovetail.core.errors import InputError
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.status_snapshot import SnapshotIndex
 from dovetail.live.server.messages.listing import JobList, JobRow, ListJobs
 from dovetail.live.server.rows import job_row, ranges_text
-from dovetail.live.store.queries import LIVE, Queries, UnfinishedJob
+from dovetail.live.store.queries import LIVE, LiveRow, Queries
 
 ROWS_MAX = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """One row of the list: a job, or waiting tasks of one array, the first to start first."""
-
-    tasks: tuple[UnfinishedJob, ...]
 
 
 def job_page(reader: Queries, asked: ListJobs, seen: SnapshotIndex, now_s: float) -> JobList:
@@ -59,43 +52,41 @@ def job_page(reader: Queries, asked: ListJobs, seen: SnapshotIndex, now_s: float
 
 def _live(
     reader: Queries, asked: ListJobs, states: Sequence[State], seen: SnapshotIndex
-) -> list[_Item]:
-    """Returns the rows of jobs that are not over: placed, ranked by the policy, then all others."""
+) -> list[list[LiveRow]]:
+    """Returns the jobs of each row: placed jobs, those ranked by the policy, then all others."""
     if not states:
         return []
-    found = reader.live_jobs(states, user=asked.user, name=asked.name)
-    waiting = [job for job in found if job.state == State.PENDING]
-    placed = [_Item((job,)) for job in found if job.state != State.PENDING]
-    ranked = sorted(
-        (j for j in waiting if j.number in seen.rank), key=lambda j: seen.rank[j.number]
-    )
-    others = [job for job in waiting if job.number not in seen.rank]
+    jobs = reader.live_jobs(states, user=asked.user, name=asked.name)
+    placed = [[job] for job in jobs if job[1] != State.PENDING]
+    waiting = [job for job in jobs if job[1] == State.PENDING]
+    ranked = sorted((job for job in waiting if job[0] in seen.rank), key=lambda j: seen.rank[j[0]])
+    others = [job for job in waiting if job[0] not in seen.rank]
     if not asked.group_arrays:
-        return placed + [_Item((job,)) for job in (*ranked, *others)]
+        return placed + [[job] for job in (*ranked, *others)]
     return placed + _grouped(ranked) + _grouped(others)
 
 
-def _grouped(waiting: Sequence[UnfinishedJob]) -> list[_Item]:
-    """Returns a row for each job, and one for all tasks of an array where its first one stands."""
-    groups: dict[tuple[int, bool], list[UnfinishedJob]] = {}
+def _grouped(waiting: Sequence[LiveRow]) -> list[list[LiveRow]]:
+    """Returns one row for each job, and one for all tasks of an array at its first task."""
+    groups: dict[tuple[int, bool], list[LiveRow]] = {}
     for job in waiting:
-        is_task = job.array_of >= 0
-        groups.setdefault((job.array_of if is_task else job.number, is_task), []).append(job)
-    return [_Item(tuple(tasks)) for tasks in groups.values()]
+        number, _, array, _ = job
+        groups.setdefault((number, False) if array < 0 else (array, True), []).append(job)
+    return list(groups.values())
 
 
 def _live_rows(
-    reader: Queries, items: Sequence[_Item], seen: SnapshotIndex, now_s: float
+    reader: Queries, shown: Sequence[Sequence[LiveRow]], seen: SnapshotIndex, now_s: float
 ) -> list[JobRow]:
-    kept = {job.number: job for job in reader.some([item.tasks[0].number for item in items])}
+    stored = {job.number: job for job in reader.some([jobs[0][0] for jobs in shown])}
     rows = []
-    for item in items:
-        first = kept.get(item.tasks[0].number)
+    for jobs in shown:
+        first = stored.get(jobs[0][0])
         if first is None:
             continue
         row = job_row(first, seen, now_s)
-        if len(item.tasks) > 1:
-            indices = sorted(task.array_index for task in item.tasks)
+        if len(jobs) > 1:
+            indices = sorted(index for _, _, _, index in jobs)
             tasks = ranges_text(indices)
             called = f"{row.array_of}_[{tasks}]"
             row = replace(row, array=-1, tasks=tasks, task_count=len(indices), called=called)

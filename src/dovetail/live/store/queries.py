@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from heapq import merge
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from dovetail.core.errors import InputError
 from dovetail.live.edges.protocols import Request
@@ -40,15 +40,8 @@ LIVE = tuple(s for s in State if s not in TERMINAL)
 """The states of jobs that are not over."""
 NO_SUCH_JOB = "there is no such job"
 Row = TypeVar("Row", bound=tuple[object, ...])
-
-
-class UnfinishedJob(NamedTuple):
-    """A job that is not over, as an index knows it; -1 where it is no task of an array."""
-
-    number: int
-    state: str
-    array_of: int
-    array_index: int
+LiveRow = tuple[int, str, int, int]
+"""Number, state, array and index in the array of a job; -1 where it is no task of an array."""
 
 
 class Queries:
@@ -168,16 +161,15 @@ class Queries:
 
     def live_jobs(
         self, states: Collection[State], *, user: str = "", name: str = ""
-    ) -> list[UnfinishedJob]:
-        """Returns the jobs in some states that are no ends, by number, from an index alone."""
-        # The pluses keep SQLite from the indices of users and names: those have all that is over.
+    ) -> list[LiveRow]:
+        """Returns the jobs in some states that are not terminal, by number, from an index alone."""
+        # A plus before a column keeps SQLite from its index, which has all jobs that have ended.
         tests, values = _Match(user, name).tests(states, live=True)
-        rows: list[tuple[int, str, int, int]] = self._all(
+        return self._all(
             "SELECT number, state, coalesce(array_of, -1), coalesce(array_index, -1) FROM jobs"
             f" WHERE {LIVE_STATES} AND {tests} ORDER BY number",
             *values,
         )
-        return [UnfinishedJob(*row) for row in rows]
 
     def standings(self, numbers: Sequence[int]) -> list[tuple[int, State, int | None]]:
         """Returns (number, state, exit code) of jobs in order, without reading whole records."""

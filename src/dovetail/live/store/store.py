@@ -11,7 +11,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from time import time
 
@@ -20,7 +20,6 @@ from dovetail.core.job import JobRequest
 from dovetail.live.edges.protocols import CLOCK, JournalEntry, Request, StoreError
 from dovetail.live.jobs.job_request import job_request
 from dovetail.live.jobs.lifecycle import State
-from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.database import DAMAGED_FILE, Committer, recount_jobs
 from dovetail.live.store.fact_lines import job_in, live_lines
@@ -105,8 +104,7 @@ def fail_damaged(db: sqlite3.Connection, job: StoredJob, now: float) -> None:
 
     Its request stays as it is. Its workers, if it has any, end as those of an unknown job do.
     """
-    told = asdict(job.record) | {"state": State.FAILED, "end_s": now, "exit_code": None}
-    record = JobRecord(**told)
+    record = replace(job.record, state=State.FAILED, end_s=now, exit_code=None)
     db.execute(
         "UPDATE jobs SET record = ?, state = ?, end_s = ?, arrived = 1 WHERE number = ?",
         (record_text(record), record.state, now, job.number),

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dovetail.live.jobs.lifecycle import State
-from dovetail.live.jobs.stored_job import DamagedRecord, StoredJob
+from dovetail.live.jobs.record import JobRecord
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.record_codec import record_of, spec_of
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import JobSpec
@@ -39,15 +40,13 @@ def stored_job(row: JobColumns, script: str = "") -> StoredJob:
             raise WireError(f"its columns {beside} are not what its texts say")
     except WireError as error:
         return _stand_in(row, str(error))
-    return StoredJob(
-        number, replace(spec, script=script) if script else spec, record, bool(arrived)
-    )
+    return StoredJob(replace(spec, script=script) if script else spec, record, bool(arrived))
 
 
 def _stand_in(row: JobColumns, damage: str) -> StoredJob:
     number, _, _, _, arrived, state, name, user, queue, submit_s, end_s = row
     spec = JobSpec(str(name), ("(damaged)",), "/", user=str(user), queue=str(queue))
-    record = DamagedRecord(
+    record = JobRecord(
         number,
         state_of(state),
         submit_s=_seconds(submit_s, 0.0),
@@ -55,7 +54,7 @@ def _stand_in(row: JobColumns, damage: str) -> StoredJob:
         reason=DAMAGED,
         detail=f"its row in the store is damaged: {damage}",
     )
-    return StoredJob(number, spec, record, bool(arrived), damage)
+    return StoredJob(spec, record, bool(arrived), damage)
 
 
 def state_of(said: object) -> State:
