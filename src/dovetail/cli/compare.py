@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from dovetail.cli.options import load_trace, output_folder, world_options
+from dovetail.cli.options import (
+    folder_option,
+    json_option,
+    load_trace,
+    output_folder,
+    processes_option,
+    world_options,
+)
 from dovetail.cli.progress import bar, busy
 
 if TYPE_CHECKING:
@@ -23,14 +30,9 @@ if TYPE_CHECKING:
 @click.option("--windows", default=0, help="Number of windows of the trace to replicate over.")
 @click.option("--window-days", default=7.0, show_default=True, help="Length of a window.")
 @click.option("--seeds", default=1, show_default=True, help="Number of seeds to replicate over.")
-@click.option(
-    "--processes",
-    default=0,
-    type=click.IntRange(0),
-    help="Number of worker processes. [default: one per core]",
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@processes_option
+@folder_option
+@json_option
 def compare(
     trace: str,
     policies: str,
@@ -86,7 +88,7 @@ def compare(
     if as_json:
         click.echo(json.dumps(comparison_dict(comparison)))
         return
-    from dovetail.cli.screen import show as print_view
+    from dovetail.cli.terminal import show as print_view
 
     print_view(comparison_view(comparison))
     if output is not None:

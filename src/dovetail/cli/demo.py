@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from dovetail.cli.options import output_folder
+from dovetail.cli.options import folder_option, json_option, output_folder, processes_option
 from dovetail.cli.progress import bar, busy
-from dovetail.cli.screen import show as show_view
+from dovetail.cli.terminal import show as show_view
 
 POLICIES = "fifo backfill sjf srtf srsf tiresias gittins"
 CLUSTER = "32x8"
@@ -26,14 +26,9 @@ CLUSTER = "32x8"
 @click.option(
     "--seed", default=1, type=click.IntRange(0), show_default=True, help="Seed of the trace."
 )
-@click.option(
-    "--processes",
-    default=0,
-    type=click.IntRange(0),
-    help="Number of worker processes. [default: one per core]",
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@processes_option
+@folder_option
+@json_option
 def demo(
     jobs: int,
     days: float,

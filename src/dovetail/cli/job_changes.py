@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
-from dovetail.cli.job_numbers import jobs_of
-from dovetail.cli.job_states import states_of
+from dovetail.cli.job_selection import jobs_of, states_of
 from dovetail.live.jobs.lifecycle import TERMINAL
 
 LISTED_MAX, PRINTED_MAX = 100_000, 50
@@ -58,45 +57,6 @@ def cancel(
     return 0
 
 
-@click.command("requeue")
-@click.argument("jobs", nargs=-1, required=True)
-@asks_a_cluster
-def requeue(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
-    """Requeue jobs that are running or have ended.
-
-    \b
-    Example:
-      dovetail requeue 12
-    """
-    return _change("requeue", home, jobs, as_json)
-
-
-@click.command("hold")
-@click.argument("jobs", nargs=-1, required=True)
-@asks_a_cluster
-def hold(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
-    """Hold pending jobs in the queue until they are released.
-
-    \b
-    Example:
-      dovetail hold 12
-    """
-    return _change("hold", home, jobs, as_json)
-
-
-@click.command("release")
-@click.argument("jobs", nargs=-1, required=True)
-@asks_a_cluster
-def release(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
-    """Release held jobs: the policy may start them again.
-
-    \b
-    Example:
-      dovetail release 12
-    """
-    return _change("release", home, jobs, as_json)
-
-
 def _change(
     verb: str, home: Path, jobs: tuple[str, ...], as_json: bool, *, selected: bool = False
 ) -> int:
@@ -114,3 +74,20 @@ def _change(
     for left in changed.left:
         click.echo(f"dovetail: job {left.job}: {left.why}", err=True)
     return 1 if changed.left else 0
+
+
+def _command(verb: str, summary: str) -> click.Command:
+    """Returns the command of a verb that takes nothing but jobs."""
+
+    @click.command(verb, help=f"{summary}\n\n\b\nExample:\n  dovetail {verb} 12")
+    @click.argument("jobs", nargs=-1, required=True)
+    @asks_a_cluster
+    def change(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
+        return _change(verb, home, jobs, as_json)
+
+    return change
+
+
+requeue = _command("requeue", "Requeue jobs that are running or have ended.")
+hold = _command("hold", "Hold pending jobs in the queue until they are released.")
+release = _command("release", "Release held jobs: the policy may start them again.")

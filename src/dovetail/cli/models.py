@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
 
-from dovetail.cli.model_pairs import moved_to, pairs
-from dovetail.physics.sharing.contention import shipped_contention
+from dovetail.cli.options import json_option
+from dovetail.core.errors import InputError, nearest
+from dovetail.physics.sharing.contention import load, shipped_contention
+from dovetail.physics.sharing.pair_law import MeasuredInterference
 from dovetail.physics.speed.throughput import iteration_s, throughput_table
 from dovetail.physics.zoo.device import devices
 from dovetail.physics.zoo.models import Catalogue, shipped_sets
@@ -25,19 +27,20 @@ from dovetail.physics.zoo.provenance import Sourced
 SHOWN_GPUS = 64
 
 
-def _json_option(command: click.decorators.FC) -> click.decorators.FC:
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+def _moved_to(command: str) -> str:
+    """Returns what to do instead of refitting here."""
+    return f"run `python -m tools.zoo {command} --data DIR` in a checkout of Dovetail instead"
 
 
 class ModelsGroup(click.Group):
-    """Says where refits are made, which was a command here."""
+    """Refuses `models fit`, a command of earlier versions, and names the new one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Returns the command that was typed."""
         if args and args[0] == "fit":
-            raise click.ClickException(f"'models fit' is no longer a command: {moved_to('fit')}")
+            raise click.ClickException(f"'models fit' is no longer a command: {_moved_to('fit')}")
         return super().resolve_command(ctx, args)
 
 
@@ -49,7 +52,7 @@ class ModelsGroup(click.Group):
     type=click.Path(path_type=Path),
     help="Add the profile set of a file, as examples/measure_gpu.py writes it.",
 )
-@_json_option
+@json_option
 @click.pass_context
 def models(context: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
     """List the models whose speed is known, with the provenance of each field.
@@ -64,9 +67,6 @@ def models(context: click.Context, files: tuple[Path, ...], as_json: bool) -> No
     context.obj = sets
     if context.invoked_subcommand is None:
         _print_list(sets, as_json)
-
-
-models.add_command(pairs)
 
 
 def _print_list(sets: Sequence[ProfileSet], as_json: bool) -> None:
@@ -112,7 +112,7 @@ def _summary(profile: ModelProfile) -> dict[str, object]:
 
 @models.command()
 @click.argument("name")
-@_json_option
+@json_option
 @click.pass_obj
 def show(sets: Sequence[ProfileSet], name: str, as_json: bool) -> None:
     """Show every field of one model with its provenance and source.
@@ -156,7 +156,7 @@ def _plain(value: object) -> str:
 
 
 @models.command("devices")
-@_json_option
+@json_option
 def devices_command(as_json: bool) -> None:
     """List the GPU types whose relative speed is known.
 
@@ -183,3 +183,67 @@ def devices_command(as_json: bool) -> None:
         click.echo(
             f"{one.name:<12}{one.speed.value:>18.2f}{memory_gib:>12.0f}  {one.speed.provenance}"
         )
+
+
+def _refuse_data(context: click.Context, option: click.Parameter, data: str | None) -> None:
+    if data is not None:
+        raise click.ClickException(f"'models pairs --data' refits no longer: {_moved_to('pairs')}")
+
+
+@models.command()
+@click.option("--data", hidden=True, expose_value=False, callback=_refuse_data)
+@click.option("--family", default="pollux", show_default=True, help="The set to show.")
+@json_option
+@click.pass_obj
+def pairs(sets: Sequence[ProfileSet], family: str, as_json: bool) -> None:
+    """Show how much two models slow each other on one GPU: iteration time shared over alone.
+
+    \b
+    Example:
+      dovetail models pairs
+      dovetail models pairs --family muri
+    """
+    found = {one.family: one for one in sets}
+    if family not in found:
+        raise InputError(f"family '{family}'", "is unknown", nearest(family, found))
+    _print_ratios(found[family].profiles, MeasuredInterference(sets), as_json)
+
+
+def _micro_batch(profile: ModelProfile) -> int:
+    batch = profile.batch.value
+    return min(batch.size, batch.max_per_gpu)
+
+
+def _print_ratios(
+    profiles: Sequence[ModelProfile], known: MeasuredInterference, as_json: bool
+) -> None:
+    batch = {one.name: _micro_batch(one) for one in profiles}
+    ratio = {
+        one.name: {
+            other.name: known.ratio(one, batch[one.name], other, batch[other.name])
+            for other in profiles
+        }
+        for one in profiles
+    }
+    if as_json:
+        click.echo(json.dumps({"micro_batch": batch, "ratio": ratio}))
+        return
+    median = shipped_contention().median_ratio
+    click.echo("iteration time shared over alone, of the row's model beside the column's")
+    click.echo("*: measured at some batches; else by the law of contention fitted to such pairs")
+    click.echo(f"a job without a model: {median:.2f}\n")
+    wide = max(12, *(len(one.name) for one in profiles))
+    click.echo(
+        f"{'model':<{wide}}{'batch':>6}{'load':>7}" + _cells(one.name[:7] for one in profiles)
+    )
+    for one in profiles:
+        marks = [
+            f"{ratio[one.name][other.name]:.2f}{'*' if known.is_measured(one, other) else ' '}"
+            for other in profiles
+        ]
+        size = batch[one.name]
+        click.echo(f"{one.name:<{wide}}{size:>6}{load(one, size):>7.2f}" + _cells(marks))
+
+
+def _cells(texts: Iterable[str]) -> str:
+    return "".join(f"{text:>8}" for text in texts)

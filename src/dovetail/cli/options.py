@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., object])
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+processes_option = click.option(
+    "--processes",
+    default=0,
+    type=click.IntRange(0),
+    help="Number of worker processes. [default: one per core]",
+)
+folder_option = click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Folder to write."
+)
+
 WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
     click.option(
         "--cluster",

@@ -6,10 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
 from dovetail.cli.text_table import CUT, RULE, Line, cut
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 CODES = {
     "bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35,
@@ -55,6 +59,13 @@ def size() -> tuple[int, int]:
 def say(lines: Sequence[Line]) -> None:
     """Prints lines on standard output, with colours on a terminal."""
     click.echo(_text(lines, coloured=is_watched()))
+
+
+def show(view: RenderableType) -> None:
+    """Prints a view of `report.tables`: in colour on a terminal, 80 columns wide elsewhere."""
+    from rich.console import Console
+
+    Console(highlight=False).print(view)
 
 
 @contextmanager

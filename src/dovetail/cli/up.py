@@ -7,6 +7,8 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Unpack, cast
@@ -15,7 +17,6 @@ import click
 
 from dovetail.cli import up_options
 from dovetail.cli.cluster_options import INTERRUPTED, asks_a_cluster, client_of, counted
-from dovetail.cli.start_report import reported, reporting
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
@@ -129,6 +130,32 @@ def up(
             _serve(request, as_json)
     else:
         _start(request, as_json)
+
+
+@contextmanager
+def reporting(descriptor: int) -> Iterator[None]:
+    """Writes the error that ends the block to an open file, unless `descriptor` is negative.
+
+    The file is in memory: a full disk, which the log is on too, is a common reason for a failed
+    start.
+    """
+    try:
+        yield
+    except (DovetailError, OSError) as error:
+        if descriptor >= 0:
+            os.write(descriptor, _sentence(error).encode("utf-8", "replace"))
+        raise
+
+
+def _sentence(error: DovetailError | OSError) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or 'the folder of the cluster'}: {error.strerror or error}"
+    return str(error)
+
+
+def reported(descriptor: int) -> str:
+    """Returns the reported error, empty for none."""
+    return os.pread(descriptor, 1 << 16, 0).decode("utf-8", "replace")
 
 
 def _serve(request: UpRequest, as_json: bool) -> None:
