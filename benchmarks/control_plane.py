@@ -30,7 +30,6 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
 from dovetail.live.client.client import Client
-from dovetail.live.client.offline import ReadOnlyIntake
 from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
@@ -217,7 +216,7 @@ def _served(finished: int, waiting: int) -> Iterator[Client]:
         _fill(folder.store, finished, waiting)
         snapshot = StatusSnapshot(0.0, "", 0, 0.0, nodes=())
         info = ServerInfo(Pong(0, 0, "", "", "", "", 0.0), folder)
-        desk = RequestHandler(info, ReadOnlyIntake(folder.home), lambda: snapshot, lambda: 0.0)
+        desk = RequestHandler(info, None, lambda: snapshot, lambda: 0.0)
         server = Server(desk, folder.socket)
         server.start()
         with closing(Client(folder.home)) as client:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from dovetail.core.errors import InputError
 from dovetail.live.store.queries import Queries
-from dovetail.live.store.record_codec import record_of, spec_of
-from dovetail.live.store.stored_job import SELECT_JOBS, StoredJob, stored_job
+from dovetail.live.store.record_codec import SELECT_JOBS, StoredJob, record_of, spec_of, stored_job
 from dovetail.wire.codec import WireError
 
 

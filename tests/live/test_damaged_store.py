@@ -16,8 +16,8 @@ from dovetail.core.errors import InputError
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.store.database import Database, EmptyStore
 from dovetail.live.store.queries import Queries, StoreReader
+from dovetail.live.store.record_codec import DAMAGED
 from dovetail.live.store.store import Store
-from dovetail.live.store.stored_job import DAMAGED
 
 KILLED_S, END_S = 12.0, 90.0
 JOBS = 8

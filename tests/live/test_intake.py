@@ -85,11 +85,11 @@ def test_no_output_goes_into_the_folder_of_the_cluster(scene: Scene, tmp_path: P
 
 
 def test_a_submit_is_on_record_before_the_controller_hears_of_it(scene: Scene) -> None:
-    there: list[JobRecord | None] = []
+    there: list[JobRecord] = []
 
     def put(incoming: Incoming) -> None:
         assert isinstance(incoming, StoredJob)
-        there.append(scene.store.queries.record(incoming.number))
+        there.extend(job.record for job in scene.store.queries.some([incoming.number]))
 
     intake = Intake(scene.database, clock=scene, cluster=CLUSTER, put=put)
     assert intake.submit([Submission(spec(hold=True))], key="k", user="ann") == (1,)
@@ -233,7 +233,8 @@ def test_what_is_allowed_is_not_refused(scene: Scene) -> None:
         replace(spec("clock"), command=(), paced=True, duration_s=5.0),
     ]
     assert scene.submit(*fine) == tuple(range(1, 9))
-    assert [scene.store.queries.spec(job.number) for job in scene.jobs] == fine
+    stored = [scene.store.queries.job(job.number) for job in scene.jobs]
+    assert [job.spec for job in stored if job] == fine
 
 
 def test_too_many_tasks_and_no_job_at_all_are_refused(scene: Scene) -> None:

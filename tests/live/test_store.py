@@ -370,8 +370,9 @@ def test_a_reader_sees_what_was_committed_and_cannot_write(path: Path) -> None:
         assert [job.number for job in reader.rows(user="bob")] == [2]
         assert [job.number for job in reader.rows(limit=2)] == [3, 2]
         assert reader.counts() == {State.PENDING: 3}
-        assert reader.spec(3) == spec("a", script=SCRIPT)
-        assert reader.spec(4) is None and reader.record(4) is None
+        third = reader.job(3)
+        assert third is not None and third.spec == spec("a", script=SCRIPT)
+        assert reader.job(4) is None
         store.write(JournalEntry(records=(JobRecord(2, State.FAILED, end_s=9.0),)))
         assert reader.counts() == {State.PENDING: 2, State.FAILED: 1}
         assert [job.number for job in reader.rows({State.FAILED})] == [2]

@@ -4,11 +4,10 @@ import pytest
 
 from dovetail.core.cluster import Cluster
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Edges, JournalEntry
+from dovetail.live.edges.protocols import Edges, JournalEntry, Recovered
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.serving.scheduler import build_scheduler
-from dovetail.live.store.recovered import Recovered
 from dovetail.wire.agent import AgentOrder, Launch
 from dovetail.wire.spec import JobSpec
 from plain_meter import PlainMeter

@@ -36,14 +36,13 @@ from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Edges, NodeLost, StoreError
+from dovetail.live.edges.protocols import Edges, NodeLost, Recovered, StoreError
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
 from dovetail.live.emulation.synthetic import synthetic_spec
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
-from dovetail.live.store.recovered import Recovered
 from dovetail.live.store.store import Store
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected

@@ -3,11 +3,10 @@
 import pytest
 
 from cluster_by_hand import spec
-from dovetail.live.edges.protocols import Request
+from dovetail.live.edges.protocols import Recovered, Request
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.serving.stated_lengths import StatedLengths
-from dovetail.live.store.recovered import Recovered
 
 
 def nothing(job: int) -> StoredJob | None:

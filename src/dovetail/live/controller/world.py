@@ -46,13 +46,13 @@ from dovetail.live.edges.protocols import (
     Incoming,
     JournalEntry,
     NodeLost,
+    Recovered,
     Request,
     StoreError,
 )
 from dovetail.live.jobs.status_snapshot import StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.measuring.metering import Meter
-from dovetail.live.store.recovered import Recovered
 from dovetail.wire.agent import AgentReport
 
 DRAINING_DOWN = "the cluster stops when its running jobs have ended, and starts none"

@@ -1,8 +1,9 @@
-"""All requests, and how they are parsed: unknown verbs and values are refused."""
+"""All requests and replies, and the parser of requests: it refuses unknown verbs and values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 from dovetail.live.server.messages.changes import (
     ChangeAccepted,
@@ -51,39 +52,28 @@ Reply = (
     | HistoryPage
     | RequestRefused
 )
-_OTHERS = (
-    Submit,
-    Drain,
-    Down,
-    Ping,
-    ListJobs,
-    ShowJob,
-    TrackJobs,
-    Logs,
-    ExplainJob,
-    ListNodes,
-    History,
-)
-_CLASS: dict[str, type] = dict.fromkeys(CHANGES, JobChange) | {cls.verb: cls for cls in _OTHERS}
+_CLASS: dict[str, type] = dict.fromkeys(CHANGES, JobChange) | {
+    cls.verb: cls for cls in get_args(Question) if cls is not JobChange
+}
 
 
-def question_of(said: Mapping[str, object]) -> Question:
+def question_of(fields: Mapping[str, object]) -> Question:
     """Parses a request. Raises WireError."""
-    verb = said.get("verb")
+    verb = fields.get("verb")
     cls = _CLASS.get(verb) if isinstance(verb, str) else None
     if cls is None:
         raise WireError(f"unknown verb {str(verb)[:40]!r}; known: {', '.join(sorted(_CLASS))}")
-    _check_values(said)
-    rest = dict(said) if cls is JobChange else {k: v for k, v in said.items() if k != "verb"}
-    asked: Question = build(cls, rest)
-    key = getattr(asked, "key", "fine")
+    _check_values(fields)
+    is_field = cls is JobChange
+    question: Question = build(cls, {k: v for k, v in fields.items() if is_field or k != "verb"})
+    key = getattr(question, "key", "fine")
     if not (0 < len(key) <= KEY_LENGTH_MAX and key.isascii() and key.isprintable()):
         raise WireError(f"a key is 1 to {KEY_LENGTH_MAX} printable characters")
-    return asked
+    return question
 
 
 def _check_values(value: object) -> None:
-    """Raises WireError for text that no file or process takes, or a number too large for SQLite."""
+    """Raises WireError for text that is not UTF-8 or has a NUL, and for a too large number."""
     if isinstance(value, str):
         if "\0" in value or not (value.isascii() or _is_unicode(value)):
             raise WireError(f"a text holds what is no character: {value[:40]!r}")

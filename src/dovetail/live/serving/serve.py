@@ -24,7 +24,7 @@ from dovetail.live.controller.job_folders import JobFolders
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.watchdog import Watchdog, WatchedPolicy
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Edges, Incoming
+from dovetail.live.edges.protocols import Edges, Incoming, Recovered
 from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
 from dovetail.live.engines.engine import Engine, EngineSpec, check_sockets, open_engine
 from dovetail.live.measuring.meter import ReportMeter
@@ -40,7 +40,6 @@ from dovetail.live.store.folder import Folder
 from dovetail.live.store.group_commit import GroupCommit
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import LIVE, StoreReader
-from dovetail.live.store.recovered import Recovered
 from dovetail.live.store.store import Store
 from dovetail.live.system.private_file import is_gone
 from dovetail.physics.beliefs.measurements import Measurements

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dovetail.live.edges.protocols import Incoming
+from dovetail.live.edges.protocols import Incoming, Recovered
 from dovetail.live.jobs.stored_job import StoredJob
-from dovetail.live.store.recovered import Recovered
 
 
 class StatedLengths:
