@@ -17,6 +17,7 @@ import click
 
 from dovetail.cli import up_options
 from dovetail.cli.cluster_options import INTERRUPTED, asks_a_cluster, client_of, counted
+from dovetail.cli.options import belief_options
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
@@ -48,28 +49,8 @@ STEP = "start: "
     show_default=True,
     help="Job lengths the policy sees: declared, limit, predicted[:METHOD], unknown.",
 )
-@click.option("--belief", default="exact", show_default=True, help="As for simulate.")
-@click.option(
-    "--placement", default="prefer,best-fit,keep", show_default=True, help="As for simulate."
-)
 @click.option("--switching", default="restart:5", show_default=True, help="Cost of switching jobs.")
-@click.option(
-    "--physics", default="placed", show_default=True, help="Speed model, until jobs are measured."
-)
-@click.option("--profiles", multiple=True, type=click.Path(), help="Measured profile sets (TOML).")
-@click.option(
-    "--interference",
-    default="measured",
-    show_default=True,
-    help="Slowdown of jobs that share a GPU, until it is measured.",
-)
-@click.option(
-    "--cycle", default="overlapped", show_default=True, help="Assumed interleaving of stages."
-)
-@click.option("--without", default="", help="Powers to disable, e.g. preempt,migrate.")
-@click.option(
-    "--seed", default=0, type=click.IntRange(0), show_default=True, help="Seed of noisy beliefs."
-)
+@belief_options
 @click.option(
     "--listen", default="", help="Also listen on 127.0.0.1:PORT, with the folder's token."
 )
@@ -97,8 +78,9 @@ def up(
     The controller runs in the background. It takes over the jobs of an earlier controller: pending
     jobs stay in the queue, running jobs continue. `dovetail down` stops it.
 
-    Options default to those of the last `dovetail up` of the same folder; --fresh restores the
-    defaults. --listen and --allow-sharing-between-users are not remembered.
+    The options about speeds apply until jobs are measured. Options default to those of the last
+    `dovetail up` of the same folder; --fresh restores the defaults. --listen and
+    --allow-sharing-between-users are not remembered.
 
     \b
     Example:

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges.protocols import StoreError
@@ -114,17 +114,6 @@ _COUNTED = "SELECT user, state, count(*) FROM jobs GROUP BY user, state"
 _COUNT_ANEW = f"DELETE FROM job_counts; INSERT INTO job_counts {_COUNTED};"
 
 
-class Committer(Protocol):
-    """Runs work in durable transactions: a `Database`, or a queue in front of it."""
-
-    def do(self, work: Work[T], then: Callable[[T], None] | None = None) -> T:
-        """Returns the value of the work once it is durable, or raises its error.
-
-        `then` is called with the value first; calls are in the order of the commits.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of one work of a batch: its value, or the error that undid it."""
@@ -185,7 +174,10 @@ class Database:
             db.execute(f"PRAGMA max_page_count={int(pages_max)}")
 
     def do(self, work: Work[T], then: Callable[[T], None] | None = None) -> T:
-        """Returns the value of the work once it is durable, or raises its error."""
+        """Returns the value of the work once it is durable, or raises its error.
+
+        `then` is called with the value first; calls are in the order of the commits.
+        """
         outcome = self.do_all([work])[0]
         if outcome.error is not None:
             raise outcome.error

@@ -57,7 +57,7 @@ class GroupCommit:
         self._thread.start()
 
     def do(self, work: Work[T], then: Callable[[T], None] | None = None) -> T:
-        """Returns the value of the work once it is durable, or raises its error."""
+        """Returns the value of the work once it is durable, as `Database.do` does."""
         waiting = _Waiting(work, then)
         # Under the gate no work can be queued behind the end marker, where it would wait for ever.
         with self._gate:
@@ -100,3 +100,7 @@ class GroupCommit:
                 break
             batch.append(following)
         return batch
+
+
+Committer = Database | GroupCommit
+"""Runs works in durable transactions: each at once, or together with those of other threads."""

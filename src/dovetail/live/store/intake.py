@@ -20,8 +20,8 @@ from dovetail.live.edges.protocols import Clock, Incoming, Request
 from dovetail.live.jobs.job_environment import environment_of_array
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.stored_job import StoredJob
-from dovetail.live.store.database import Committer
 from dovetail.live.store.dependencies import NUMBER_MAX, DependencyResolver
+from dovetail.live.store.group_commit import Committer
 from dovetail.live.store.job_output import check_output
 from dovetail.live.store.largest_size import no_room, room_for
 from dovetail.live.store.record_codec import RESTORE, SELECT_JOBS, state_of, stored_job

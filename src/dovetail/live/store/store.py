@@ -23,7 +23,8 @@ from dovetail.live.edges.protocols import CLOCK, JournalEntry, Recovered, Reques
 from dovetail.live.jobs.job_request import job_request
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.stored_job import StoredJob
-from dovetail.live.store.database import DAMAGED_FILE, Committer, recount_jobs
+from dovetail.live.store.database import DAMAGED_FILE, recount_jobs
+from dovetail.live.store.group_commit import Committer
 from dovetail.live.store.queries import CLOCK_MAX_S, Queries
 from dovetail.live.store.record_codec import (
     SELECT_JOBS,
