@@ -36,10 +36,10 @@ COMMANDS = {
     "requeue": ("job_changes", "Requeue jobs."),
     "hold": ("job_changes", "Hold pending jobs in the queue."),
     "release": ("job_changes", "Release held jobs."),
-    "nodes": ("cluster_nodes", "List the nodes and the jobs on their GPUs."),
-    "drain": ("cluster_nodes", "Stop placing jobs on a node."),
+    "nodes": ("top", "List the nodes and the jobs on their GPUs."),
+    "drain": ("top", "Stop placing jobs on a node."),
     "history": ("history", "Show or export the history of the jobs."),
-    "demo": ("demo", "Compare seven policies on a generated trace."),
+    "demo": ("compare", "Compare seven policies on a generated trace."),
 }
 """The module in this package that has each command under its name, and the summary."""
 

@@ -113,11 +113,13 @@ def submit(
         click.echo("\ndovetail: stopped waiting; the submitted jobs continue", err=True)
         return INTERRUPTED
     if as_json:
-        ends = {} if ended is None else {"ended": _json_states(ended)}
+        from dovetail.live.server.protocol import json_values
+
+        ends = {} if ended is None else {"ended": [json_values(job) for job in ended]}
         click.echo(json.dumps(summary | ends))
     elif not parsable:
         _print_ended(client, spec_file, ended or ())
-    return _exit_code(ended or ())
+    return int(any(job.state != "COMPLETED" for job in ended or ()))
 
 
 def _print_warnings(spec_file: SpecFile) -> None:
@@ -125,16 +127,6 @@ def _print_warnings(spec_file: SpecFile) -> None:
         click.echo(f"ignored: {line}", err=True)
     for line in spec_file.notes:
         click.echo(f"note: {line}", err=True)
-
-
-def _json_states(jobs: Sequence[JobState]) -> list[object]:
-    from dovetail.live.server.protocol import json_values
-
-    return [json_values(job) for job in jobs]
-
-
-def _exit_code(ended: Sequence[JobState]) -> int:
-    return int(any(job.state != "COMPLETED" for job in ended))
 
 
 def _print_ended(client: Client, spec_file: SpecFile, ended: Sequence[JobState]) -> None:
@@ -180,43 +172,37 @@ def _spec_file(
     `values` are the texts of the options, `set_fields` those of `--set`, which override them.
     Raises UsageError without a file and a command, and InputError.
     """
-    command = click.get_current_context().meta[COMMAND_KEY]
+    from dovetail.jobspec.files import YAML_SUFFIXES, Submitter, read_command, read_spec
+
+    context = click.get_current_context()
+    command = context.meta[COMMAND_KEY]
     if not words and not command:
         raise click.UsageError("Missing FILE, or -- and a command")
     overrides = _split_gpu_type(values) | set_fields
-    options = {name: word for name, word in _options().items() if name not in set_fields}
-    return _read(words, command, overrides, options, environment)
-
-
-def _read(
-    words: tuple[str, ...],
-    command: tuple[str, ...],
-    overrides: dict[str, str],
-    options: dict[str, str],
-    environment: dict[str, str],
-) -> SpecFile:
-    """Returns the jobs of a file, or the job of a command."""
-    from dovetail.jobspec.files import YAML_SUFFIXES, Submitter, read_command, read_spec
-
+    options = {
+        p.name: p.opts[0]
+        for p in context.command.params
+        if p.name and p.opts[0].startswith("--") and p.name not in set_fields
+    }
     is_yaml = bool(words) and words[0].endswith(YAML_SUFFIXES)
     ranged = ".." in overrides.get("gpus", "") and not is_yaml and "paced" not in overrides
     if ranged:
         # Only programs that use dovetail.train can resize. A YAML file has its own field for it.
         overrides = {"trains": "yes", **overrides}
     now = datetime.now().astimezone()
-    if "time_limit" in options:
-        overrides = _with_limit(overrides)
+    if "time_limit" in options and "time_limit" in overrides:
+        overrides = {**overrides, "time_limit": _limit(overrides["time_limit"])}
     if "begin" in overrides:
         overrides = {**overrides, "begin": _begin(overrides["begin"], now)}
     submitter = Submitter(Path.cwd(), overrides, environment, os.environ, now, options)
-    if not words:
+    if words:
+        path = Path("/dev/stdin" if words[0] == "-" else words[0])
+        if not path.exists() and not path.suffix:
+            mend = "write a command after --, as in: submit -- python x.py"
+            raise InputError(words[0], "there is no such file", mend)
+        spec_file = read_spec(path, submitter, (*words[1:], *command))
+    else:
         spec_file = read_command(command, submitter)
-        return _with_note(spec_file) if ranged else spec_file
-    path = Path("/dev/stdin" if words[0] == "-" else words[0])
-    if not path.exists() and not path.suffix:
-        what = "there is no such file"
-        raise InputError(words[0], what, "write a command after --, as in: submit -- python x.py")
-    spec_file = read_spec(path, submitter, (*words[1:], *command))
     return _with_note(spec_file) if ranged else spec_file
 
 
@@ -238,24 +224,15 @@ def _split_gpu_type(overrides: dict[str, str]) -> dict[str, str]:
     return {**overrides, "gpus": gpus, "gpu_type": kind} if colon else overrides
 
 
-def _options() -> dict[str, str]:
-    """Returns the name of the option that sets each field."""
-    command = click.get_current_context().command
-    return {p.name: p.opts[0] for p in command.params if p.name and p.opts[0].startswith("--")}
-
-
-def _with_limit(overrides: dict[str, str]) -> dict[str, str]:
-    """Returns the fields with --time converted to seconds. Raises InputError."""
+def _limit(text: str) -> str:
+    """Returns a time limit of Slurm or with units as a field value. Raises InputError."""
     from dovetail.jobspec.values import limit_seconds
 
-    if "time_limit" not in overrides:
-        return overrides
     try:
-        limit_s = limit_seconds(overrides["time_limit"])
+        limit_s = limit_seconds(text)
     except ValueError as error:
         raise InputError("command line", f"--time: {error}") from None
-    limit = "unlimited" if limit_s == float("inf") else f"{limit_s:.3f}s"
-    return {**overrides, "time_limit": limit}
+    return "unlimited" if limit_s == float("inf") else f"{limit_s:.3f}s"
 
 
 def _begin(text: str, now: datetime) -> str:

@@ -205,18 +205,9 @@ def generate(
     from dovetail.traces.generate import generate as generate_trace
 
     gpus = None if cluster is None else gpus_of(cluster)
+    chosen = models_of(models)
     recipe = Recipe(
-        kind,
-        jobs,
-        days,
-        seed,
-        load,
-        gpus,
-        bursts,
-        deadlines,
-        time_limits,
-        models_of(models),
-        recurrent,
+        kind, jobs, days, seed, load, gpus, bursts, deadlines, time_limits, chosen, recurrent
     )
     with busy("generating"):
         generated = generate_trace(recipe)

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Unpack, cast
 import click
 
 from dovetail.cli import up_options
-from dovetail.cli.cluster_options import INTERRUPTED, asks_a_cluster, client_of, counted
+from dovetail.cli.cluster_options import (
+    DEFAULT_HOME,
+    INTERRUPTED,
+    asks_a_cluster,
+    client_of,
+    counted,
+)
 from dovetail.cli.options import belief_options
 from dovetail.core.errors import DovetailError, InputError
 
@@ -124,15 +130,12 @@ def reporting(descriptor: int) -> Iterator[None]:
     try:
         yield
     except (DovetailError, OSError) as error:
+        text = str(error)
+        if isinstance(error, OSError):
+            text = f"{error.filename or 'the folder of the cluster'}: {error.strerror or error}"
         if descriptor >= 0:
-            os.write(descriptor, _sentence(error).encode("utf-8", "replace"))
+            os.write(descriptor, text.encode("utf-8", "replace"))
         raise
-
-
-def _sentence(error: DovetailError | OSError) -> str:
-    if isinstance(error, OSError):
-        return f"{error.filename or 'the folder of the cluster'}: {error.strerror or error}"
-    return str(error)
 
 
 def reported(descriptor: int) -> str:
@@ -224,8 +227,7 @@ def _words(request: UpRequest) -> list[str]:
     """Returns the command line of a request."""
     words = ["up", "--fresh", "--foreground", "--home", str(request.home)]
     words += ["--policy", request.policy, "--engine", request.engine, "--listen", request.listen]
-    if request.share_between_users:
-        words.append("--allow-sharing-between-users")
+    words += ["--allow-sharing-between-users"] * request.share_between_users
     for name, value in request.given.items():
         for one in value if isinstance(value, tuple | list) else (value,):
             words += [f"--{name.replace('_', '-')}", str(one)]
@@ -246,11 +248,8 @@ def _print_up(request: UpRequest, address: str, as_json: bool, pid: int) -> None
     if as_json:
         click.echo(json.dumps({"home": str(request.home), "pid": pid, "address": address}))
         return
-    where = (
-        ""
-        if str(request.home) == str(Path("~/.dovetail").expanduser())
-        else f" --home {request.home}"
-    )
+    is_default = request.home == Path(DEFAULT_HOME).expanduser()
+    where = "" if is_default else f" --home {request.home}"
     click.echo(f"{request.engine} is up with {request.policy}; stop it with: dovetail down{where}")
     if address:
         click.echo(f"the controller listens on {address}; the token is in {request.home / 'token'}")
