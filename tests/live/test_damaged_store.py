@@ -226,7 +226,7 @@ def outcome_of_a_flip(path: Path, seed: int, text: bytes = b"") -> str:
         return "refused"
     finally:
         with suppress(sqlite3.ProgrammingError):  # it may be closed already
-            s.database.abandon()
+            s.database.close()
     expected = dict.fromkeys(range(1, JOBS + 2), State.COMPLETED)
     other = [job for job in expected | states if states.get(job) != expected.get(job)]
     assert len(other) <= 1, f"bit {bit}: {states}"

@@ -37,11 +37,10 @@ class Scene:
     """An intake over a store in memory; time goes on by a second at each look."""
 
     cluster: Cluster = CLUSTER
-    pages_max: int = 0
     inbox: list[Incoming] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.database = Database(None, pages_max=self.pages_max)
+        self.database = Database(None)
         self.store = Store(self.database, Queries(self.database.connection))
         self._ticks = itertools.count(1)
         self.intake = Intake(self.database, clock=self, cluster=self.cluster, put=self.inbox.append)
@@ -57,7 +56,7 @@ class Scene:
 
     @property
     def jobs(self) -> list[StoredJob]:
-        return self.store.queries.rows(newest=False)
+        return self.store.queries.rows()[::-1]
 
 
 @pytest.fixture
@@ -310,7 +309,8 @@ def test_of_an_array_the_tasks_that_are_over_are_left_alone(scene: Scene) -> Non
 
 
 def test_a_full_disk_acknowledges_nothing_and_forgets_the_key() -> None:
-    scene = Scene(pages_max=40)
+    scene = Scene()
+    scene.database.connection.execute("PRAGMA max_page_count=40")
     large = spec(script="#!/bin/sh\n" + "x" * 200_000)
     with pytest.raises(StoreError):
         scene.submit(large, key="k")

@@ -56,7 +56,7 @@ def test_what_no_order_could_carry_is_refused_before_it_is_kept(cluster: ByHand)
         InputError, match=r"job 'job': it takes \d+ KiB .*put long values into files"
     ):
         cluster.ask(Submit("k", (Submission(spec()), Submission(wide))))
-    assert cluster.come == [] and cluster.reader.jobs() == 0
+    assert cluster.come == [] and cluster.reader.counts() == {}
     assert cluster.ask(Submit("k", (Submission(spec()),))) == JobsSubmitted((1,))
 
 

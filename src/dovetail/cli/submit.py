@@ -226,12 +226,11 @@ def _split_gpu_type(overrides: dict[str, str]) -> dict[str, str]:
 
 def _limit(text: str) -> str:
     """Returns a time limit of Slurm or with units as a field value. Raises InputError."""
+    from dovetail.jobspec.draft import parsing
     from dovetail.jobspec.values import limit_seconds
 
-    try:
+    with parsing("command line", "--time"):
         limit_s = limit_seconds(text)
-    except ValueError as error:
-        raise InputError("command line", f"--time: {error}") from None
     return "unlimited" if limit_s == float("inf") else f"{limit_s:.3f}s"
 
 

@@ -5,7 +5,8 @@ YAML files, `#DOVETAIL` lines and the command line have the same fields.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
@@ -101,10 +102,8 @@ class JobDraft:
     ) -> None:
         """Sets a field from text. Raises InputError."""
         check_known(name, where)
-        try:
+        with parsing(where, called or name):
             self.put(name, FIELDS[name](value), where, trusted=trusted, called=called)
-        except ValueError as error:
-            raise InputError(where, f"{called or name}: {error}") from None
 
     def put(
         self, name: str, value: object, where: str, *, trusted: bool = False, called: str = ""
@@ -130,6 +129,15 @@ class JobDraft:
     def place(self, name: str) -> str:
         """Returns the file and line of a field, for an error message."""
         return self.given[name].where if name in self.given else self.where
+
+
+@contextmanager
+def parsing(where: str, name: str) -> Iterator[None]:
+    """Turns a ValueError in the block into an InputError that names the field or option."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(where, f"{name}: {error}") from None
 
 
 def check_known(name: str, where: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.core.errors import InputError
-from dovetail.jobspec.draft import PARAMETER, FieldValue, JobDraft
+from dovetail.jobspec.draft import PARAMETER, FieldValue, JobDraft, parsing
 from dovetail.jobspec.paths import file_within, folder_within, output_within
 from dovetail.jobspec.sbatch import read_script
 from dovetail.jobspec.values import After, Array, Gpus, environment
@@ -130,7 +130,8 @@ def _spec_file(drafts: Sequence[JobDraft], by: Submitter, root: Path) -> SpecFil
     for position, draft in enumerate(drafts, start=1):
         for name, value in by.overrides.items():
             if name == "environment":
-                _add_environment(draft, _own_pairs(value, by), COMMAND_LINE)
+                with parsing(COMMAND_LINE, name):
+                    _add_environment(draft, environment(value, by.own), COMMAND_LINE)
             else:
                 called = by.options.get(name, "")
                 draft.parse(name, value, COMMAND_LINE, trusted=True, called=called)
@@ -140,13 +141,6 @@ def _spec_file(drafts: Sequence[JobDraft], by: Submitter, root: Path) -> SpecFil
         name = submission.spec.name
         number_of[name] = -position if name not in number_of else AMBIGUOUS
     return SpecFile(tuple(submissions))
-
-
-def _own_pairs(text: str, by: Submitter) -> tuple[tuple[str, str], ...]:
-    try:
-        return environment(text, by.own)
-    except ValueError as error:
-        raise InputError(COMMAND_LINE, f"environment: {error}") from None
 
 
 def _add_environment(draft: JobDraft, pairs: tuple[tuple[str, str], ...], where: str) -> None:

@@ -10,7 +10,7 @@ import re
 
 from dovetail.core.errors import InputError
 from dovetail.jobspec import values as read
-from dovetail.jobspec.draft import JobDraft
+from dovetail.jobspec.draft import JobDraft, parsing
 from dovetail.jobspec.sbatch_lines import BatchScript
 from dovetail.jobspec.values import Gpus
 
@@ -112,10 +112,8 @@ def _fill_host(script: BatchScript, draft: JobDraft, *, gpus: int, tasks: int, n
     for option, times in (("mem", nodes), ("mem-per-cpu", cpus), ("mem-per-gpu", gpus)):
         if option not in script.options:
             continue
-        try:
+        with parsing(script.where(option), f"--{option}"):
             size = read.size_bytes(script.value(option), unit="M")
-        except ValueError as error:
-            raise InputError(script.where(option), f"--{option}: {error}") from None
         if option == "mem-per-cpu" and not cpus:
             raise InputError(script.where(option), "--mem-per-cpu needs --cpus-per-task")
         if not size:

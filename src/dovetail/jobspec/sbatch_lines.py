@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from dovetail.core.errors import InputError
 from dovetail.jobspec import values as read
+from dovetail.jobspec.draft import parsing
 from dovetail.jobspec.sbatch_options import BARE, KNOWN, NO_VALUE, REFUSED, near, option_of
 
 _DIRECTIVE = re.compile(r"(?:(#SBATCH)(?=[\s-])|(#DOVETAIL)\s)(.*)")
@@ -59,10 +60,8 @@ class BatchScript:
         """Returns the number of an option, which is 1 or more. Raises InputError."""
         if option not in self.options:
             return default
-        try:
+        with parsing(self.where(option), f"--{option}"):
             number = read.whole(self.options[option][0])
-        except ValueError as error:
-            raise InputError(self.where(option), f"--{option}: {error}") from None
         if not number:
             raise InputError(self.where(option), f"--{option} must be 1 or more")
         return number

@@ -141,7 +141,7 @@ class Scene:
         finally:
             self._inbox = self._intake = None
             if database is not None:
-                database.abandon()
+                database.close()
         return False
 
     def _control(self, database: Database) -> None:

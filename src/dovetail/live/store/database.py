@@ -122,23 +122,15 @@ class Outcome:
     error: Exception | None = None
 
 
-def no_crash(point: str) -> None:
-    """Does nothing: the crash point outside tests."""
-
-
 class Database:
     """The writing connection, used by one thread at a time; in memory without a path.
 
-    Tests raise in `crash`, which is called at "begin", "before commit" and "after commit" of every
-    transaction, and limit the file by `pages_max`, as a full disk does.
+    `crash` is called at "begin", "before commit" and "after commit" of every transaction: tests
+    raise there.
     """
 
     def __init__(
-        self,
-        path: Path | None,
-        *,
-        crash: Callable[[str], None] = no_crash,
-        pages_max: int = 0,
+        self, path: Path | None, *, crash: Callable[[str], None] = lambda point: None
     ) -> None:
         self._where = "memory" if path is None else str(path)
         self._crash = crash
@@ -152,7 +144,7 @@ class Database:
         )
         self.connection.text_factory = in_utf8
         try:
-            self._open(pages_max)
+            self._open()
         except UNREADABLE as error:
             self.connection.close()
             raise unreadable(self._where, error) from None
@@ -160,7 +152,7 @@ class Database:
             self.connection.close()
             raise
 
-    def _open(self, pages_max: int) -> None:
+    def _open(self) -> None:
         db = self.connection
         if not _is_new(db):
             check_format(db, self._where)
@@ -170,8 +162,6 @@ class Database:
             _change(db, f"{_SCHEMA} {_LISTS} PRAGMA application_id={APPLICATION};")
         elif format_of(db) != FORMAT:
             _change(db, f"{_FROM_FORMAT_1} {_LISTS} {_COUNT_ANEW}")
-        if pages_max:
-            db.execute(f"PRAGMA max_page_count={int(pages_max)}")
 
     def do(self, work: Work[T], then: Callable[[T], None] | None = None) -> T:
         """Returns the value of the work once it is durable, or raises its error.
@@ -209,13 +199,7 @@ class Database:
         return outcomes
 
     def close(self) -> None:
-        """Closes the connection."""
-        self.connection.close()
-
-    def abandon(self) -> None:
-        """Closes the connection without a commit, as a kill does."""
-        if self.connection.in_transaction:
-            self.connection.execute("ROLLBACK")
+        """Closes the connection; a transaction that is open is rolled back, as by a kill."""
         self.connection.close()
 
 

@@ -92,40 +92,37 @@ class Queries:
         *,
         user: str = "",
         name: str = "",
-        newest: bool = True,
         since_s: float | None = None,
         limit: int = 0,
         offset: int = 0,
     ) -> list[StoredJob]:
         """Returns jobs that match, without their scripts; `limit` 0 means all from `offset` on.
 
-        They are in the order of their numbers; with `since_s`, those that ended then or later are
-        in the order of their ends.
+        The latest submission comes first; with `since_s`, jobs that ended then or later, and the
+        latest end first.
         """
         match = _Match(user, name, since_s)
         if states is None:
-            keys = self._keys(match, None, newest, limit, offset)
+            keys = self._keys(match, None, limit, offset)
         else:
             # One state at a time: an index has each in order, so SQLite sorts nothing.
             end = limit and offset + limit
-            parts = [self._keys(match, (s,), newest, end, 0) for s in sorted(states)]
-            keys = list(merge(*parts, reverse=newest))[offset : end or None]
+            parts = [self._keys(match, (s,), end, 0) for s in sorted(states)]
+            keys = list(merge(*parts, reverse=True))[offset : end or None]
         return self.some([number for _, number in keys])
 
     def _keys(
         self,
         match: _Match,
         states: Collection[State] | None,
-        newest: bool,
         limit: int,
         offset: int,
     ) -> list[tuple[float, int]]:
         """Returns the sort keys of the jobs that match, with their numbers, in order."""
         tests, values = match.tests(states)
         key = "number" if match.since_s is None else "end_s"
-        order = "DESC" if newest else "ASC"
         return self._all(
-            f"SELECT {key}, number FROM jobs WHERE {tests} ORDER BY {key} {order}, number {order}"
+            f"SELECT {key}, number FROM jobs WHERE {tests} ORDER BY {key} DESC, number DESC"
             " LIMIT ? OFFSET ?",
             *values,
             limit or -1,
@@ -192,11 +189,6 @@ class Queries:
             return format_of(self._db)
         except UNREADABLE as error:
             raise unreadable(self.where, error) from None
-
-    def jobs(self) -> int:
-        """Returns the number of jobs that were ever submitted."""
-        total: tuple[int] | None = self._one("SELECT count(*) FROM jobs")
-        return total[0] if total else 0
 
     def numbers_of(self, text: str) -> tuple[int, ...]:
         """Returns the jobs of a name: `12` (all tasks, if it is an array) or `12_3`.
