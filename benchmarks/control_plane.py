@@ -34,7 +34,7 @@ from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.status_snapshot import StatusSnapshot
-from dovetail.live.server.messages.cluster import Pong
+from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
 from dovetail.live.server.server import Server
 from dovetail.live.serving.virtual_live import play
@@ -215,7 +215,7 @@ def _served(finished: int, waiting: int) -> Iterator[Client]:
         folder = Folder(Path(name))
         _fill(folder.store, finished, waiting)
         snapshot = StatusSnapshot(0.0, "", 0, 0.0, nodes=())
-        info = ServerInfo(Pong(0, 0, "", "", "", "", 0.0), folder)
+        info = ServerInfo(PingReply(0, 0, "", "", "", "", 0.0), folder)
         desk = RequestHandler(info, None, lambda: snapshot, lambda: 0.0)
         server = Server(desk, folder.socket)
         server.start()

@@ -197,12 +197,12 @@ LIVE_JSON = {
 }
 MESSAGES: dict[str, type] = {
     "ls, history": listing.JobList,
-    "show": one_job.JobDetails,
+    "show": one_job.ShowReply,
     "why": reason.JobExplanation,
     "nodes": cluster.NodeList,
-    "cancel, requeue, hold, release": changes.ChangeAccepted,
+    "cancel, requeue, hold, release": changes.ChangeReply,
     "logs": output.LogText,
-    "ping": cluster.Pong,
+    "ping": cluster.PingReply,
 }
 
 

@@ -23,7 +23,7 @@ from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.controller.worker_deaths import CROWDED
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Edges, JournalEntry, Recovered, Request
+from dovetail.live.edges.protocols import Edges, JournalEntry, Request, StoredState
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
 from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.emulation.synthetic import SwitchCosts, synthetic_spec
@@ -108,7 +108,7 @@ class Play:
             Edges(VirtualClock(line), inbox, post, kept, kept),
             state,
             parse_policy(self.policy),
-            recovered=Recovered(1),
+            recovered=StoredState(1),
             launches=launch_of,
             meter=ReportMeter(learning) if self.learns else PlainMeter(),
         )

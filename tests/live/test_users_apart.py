@@ -4,7 +4,7 @@ import pytest
 
 from dovetail.core.cluster import Cluster
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Edges, JournalEntry, Recovered
+from dovetail.live.edges.protocols import Edges, JournalEntry, StoredState
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.serving.scheduler import build_scheduler
@@ -37,7 +37,7 @@ def shareable(*users: str, allowed: bool) -> list[bool]:
         Edges(clock, inbox, nothing, nothing, nothing),
         scheduler.state,
         scheduler.policy,
-        recovered=Recovered(1, accepted=jobs),
+        recovered=StoredState(1, accepted=jobs),
         launches=lambda number, spec: Launch((), "", "", ""),
         meter=PlainMeter(),
         owner="ann",

@@ -12,7 +12,7 @@ from dovetail.cli.job_selection import states_of
 
 if TYPE_CHECKING:
     from dovetail.live.client.client import Client
-    from dovetail.live.server.messages.one_job import JobDetails
+    from dovetail.live.server.messages.one_job import ShowReply
     from dovetail.live.server.messages.reason import JobExplanation
 
 LIMIT_MAX = 100_000
@@ -107,7 +107,7 @@ def show(home: Path, as_json: bool, job: str) -> None:
         click.echo(f"{name:<{width}}  {value}")
 
 
-def _detail_lines(details: JobDetails) -> list[tuple[str, str]]:
+def _detail_lines(details: ShowReply) -> list[tuple[str, str]]:
     """Returns the names and values of the lines of `show`."""
     from dovetail.cli.cluster_tables import gpus_text, progress_text, span
     from dovetail.core.units import NEVER_S
@@ -146,7 +146,7 @@ def _detail_lines(details: JobDetails) -> list[tuple[str, str]]:
     return [(name, value) for name, value in lines if value not in ("", "-")]
 
 
-def _allowed(details: JobDetails) -> list[str]:
+def _allowed(details: ShowReply) -> list[str]:
     flags = {
         "elastic": details.row.min_gpus < details.row.max_gpus,
         "shareable": details.shareable,

@@ -16,7 +16,7 @@ from dovetail.core.errors import InputError
 if TYPE_CHECKING:
     from dovetail.cli.text_table import Line
     from dovetail.live.client.client import Client
-    from dovetail.live.server.messages.cluster import NodeList, Pong
+    from dovetail.live.server.messages.cluster import NodeList, PingReply
     from dovetail.live.server.messages.listing import JobList
 
 
@@ -66,11 +66,11 @@ def top(home: Path, as_json: bool, once: bool, every: float, limit: int) -> None
             sleep(every)
 
 
-def _ask(client: Client, limit: int) -> tuple[Pong, NodeList, JobList]:
+def _ask(client: Client, limit: int) -> tuple[PingReply, NodeList, JobList]:
     return client.ping(), client.nodes(), client.jobs(limit=limit)
 
 
-def frame(pong: Pong, nodes: NodeList, jobs: JobList, width: int) -> list[Line]:
+def frame(pong: PingReply, nodes: NodeList, jobs: JobList, width: int) -> list[Line]:
     """Returns the screen: a headline, the nodes and the jobs."""
     from dovetail.cli.cluster_tables import counts_text, jobs_lines, nodes_lines, span
 

@@ -36,7 +36,7 @@ from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Edges, NodeLost, Recovered, StoreError
+from dovetail.live.edges.protocols import Edges, NodeLost, StoredState, StoreError
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
 from dovetail.live.emulation.synthetic import synthetic_spec
 from dovetail.live.jobs.record import JobRecord
@@ -181,7 +181,7 @@ class Scene:
         for sentence in audit(queries, cluster=self.cluster, acknowledged=tuple(told)):
             self.truth.breach(f"audit: {sentence}")
 
-    def _recover(self, store: Store) -> Recovered:
+    def _recover(self, store: Store) -> StoredState:
         """Starts from what is on record, once the disk lets it."""
         while True:
             try:

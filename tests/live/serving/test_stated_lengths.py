@@ -3,7 +3,7 @@
 import pytest
 
 from cluster_by_hand import spec
-from dovetail.live.edges.protocols import Recovered, Request
+from dovetail.live.edges.protocols import Request, StoredState
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.serving.stated_lengths import StatedLengths
@@ -16,7 +16,7 @@ def nothing(job: int) -> StoredJob | None:
 def test_jobs_on_record_and_those_that_come_are_not_looked_up() -> None:
     jobs = (StoredJob(spec(duration_s=5.0), JobRecord(1)),)
     lengths = StatedLengths(
-        Recovered(1, jobs=jobs, accepted=(StoredJob.submitted(2, spec(duration_s=6.0), 0.0),)),
+        StoredState(1, jobs=jobs, accepted=(StoredJob.submitted(2, spec(duration_s=6.0), 0.0),)),
         nothing,
     )
     lengths.hear(StoredJob.submitted(3, spec(duration_s=7.0), 1.0))
@@ -32,6 +32,6 @@ def test_a_job_that_was_over_is_looked_up_once() -> None:
         asked.append(job)
         return StoredJob(spec(duration_s=8.0), JobRecord(job)) if job == 1 else None
 
-    lengths = StatedLengths(Recovered(1), find)
+    lengths = StatedLengths(StoredState(1), find)
     assert [lengths("1"), lengths("1"), lengths("2"), lengths("2")] == [8.0, 8.0, 0.0, 0.0]
     assert asked == [1, 2]

@@ -40,11 +40,11 @@ from dovetail.wire.codec import LINE_BYTES_MAX, WireError
 from dovetail.wire.connection import LineConnection, LineTooLong
 
 if TYPE_CHECKING:
-    from dovetail.live.server.messages.changes import ChangeAccepted
-    from dovetail.live.server.messages.cluster import NodeList, Pong
+    from dovetail.live.server.messages.changes import ChangeReply
+    from dovetail.live.server.messages.cluster import NodeList, PingReply
     from dovetail.live.server.messages.events import Event
     from dovetail.live.server.messages.listing import JobList
-    from dovetail.live.server.messages.one_job import JobDetails
+    from dovetail.live.server.messages.one_job import ShowReply
     from dovetail.live.server.messages.output import Logs, LogText
     from dovetail.live.server.messages.reason import JobExplanation
     from dovetail.live.server.messages.tracking import JobState
@@ -69,22 +69,18 @@ class NoController(DovetailError):
     """No controller answers."""
 
 
-class ControllerAbsent(NoController):
+class ControllerDown(NoController):
     """No controller runs in this folder."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(f"no controller runs in {home} (dovetail up starts one)")
 
 
-class ControllerGone(NoController):
-    """The controller ended before it answered."""
-
-
 class ConnectionBroken(Exception):
     """The connection ended before the reply."""
 
 
-class TooManyClients(ConnectionBroken):
+class ControllerFull(ConnectionBroken):
     """The controller refused the connection: it is at its limit of clients."""
 
 
@@ -113,11 +109,11 @@ class Client:
 
     def submit(self, *jobs: JobSpec | Submission, key: str = "") -> tuple[int, ...]:
         """Submits jobs, all or none, and returns their numbers once they are on disk."""
-        from dovetail.live.server.messages.changes import JobsSubmitted, Submit
+        from dovetail.live.server.messages.changes import Submit, SubmitReply
         from dovetail.wire.submission import Submission
 
         submissions = tuple(j if isinstance(j, Submission) else Submission(j) for j in jobs)
-        return self._ask(Submit(key or new_key(), submissions), JobsSubmitted).jobs
+        return self._ask(Submit(key or new_key(), submissions), SubmitReply).jobs
 
     def cancel(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
         """Cancels jobs: waiting ones at once, running ones within their grace period."""
@@ -137,22 +133,22 @@ class Client:
 
     def drain(self, node: int, *, undo: bool = False, key: str = "") -> None:
         """Stops placing jobs on a node; with `undo`, resumes it."""
-        from dovetail.live.server.messages.changes import ChangeAccepted, Drain
+        from dovetail.live.server.messages.changes import ChangeReply, Drain
 
-        self._ask(Drain(key or new_key(), node, undo), ChangeAccepted)
+        self._ask(Drain(key or new_key(), node, undo), ChangeReply)
 
     def down(self, *, drain: bool = False, key: str = "") -> None:
         """Stops the controller: at once, while jobs run on, or (`drain`) after they have ended."""
-        from dovetail.live.server.messages.changes import ChangeAccepted, Down
+        from dovetail.live.server.messages.changes import ChangeReply, Down
 
-        with contextlib.suppress(ControllerGone):
-            self._ask(Down(key or new_key(), drain), ChangeAccepted)
+        with contextlib.suppress(ConnectionBroken):
+            self._ask(Down(key or new_key(), drain), ChangeReply)
 
-    def ping(self) -> Pong:
+    def ping(self) -> PingReply:
         """Returns the process, version and options of the controller."""
-        from dovetail.live.server.messages.cluster import Ping, Pong
+        from dovetail.live.server.messages.cluster import Ping, PingReply
 
-        return self._ask(Ping(), Pong)
+        return self._ask(Ping(), PingReply)
 
     def jobs(
         self,
@@ -177,11 +173,11 @@ class Client:
         request = ListJobs(tuple(states), user, name, ended, limit, since_s, offset, group_arrays)
         return self._ask(request, JobList)
 
-    def show(self, job: int | str) -> JobDetails:
+    def show(self, job: int | str) -> ShowReply:
         """Returns the details of one job."""
-        from dovetail.live.server.messages.one_job import JobDetails, ShowJob
+        from dovetail.live.server.messages.one_job import ShowJob, ShowReply
 
-        return self._ask(ShowJob(str(job)), JobDetails)
+        return self._ask(ShowJob(str(job)), ShowReply)
 
     def why(self, job: int | str) -> JobExplanation:
         """Returns the explanation of the state of a job."""
@@ -197,11 +193,11 @@ class Client:
 
     def history(self, job: int | str = "") -> Iterator[Event]:
         """Yields the facts of one job, or of all, in order."""
-        from dovetail.live.server.messages.events import History, HistoryPage
+        from dovetail.live.server.messages.events import History, HistoryReply
 
         after = 0
         while after >= 0:
-            page = self._ask(History(str(job), after), HistoryPage)
+            page = self._ask(History(str(job), after), HistoryReply)
             yield from page.events
             after = page.more_after
 
@@ -245,9 +241,9 @@ class Client:
 
     def states(self, *jobs: int | str) -> tuple[JobState, ...]:
         """Returns the states of jobs; an array stands for all its tasks."""
-        from dovetail.live.server.messages.tracking import JobStates, TrackJobs
+        from dovetail.live.server.messages.tracking import TrackJobs, TrackReply
 
-        return self._ask(TrackJobs(tuple(map(str, jobs))), JobStates).jobs
+        return self._ask(TrackJobs(tuple(map(str, jobs))), TrackReply).jobs
 
     def wait(self, *jobs: int | str, timeout_s: float = float("inf")) -> tuple[JobState, ...]:
         """Returns the states of jobs once all have ended. Raises TimeoutError.
@@ -277,26 +273,27 @@ class Client:
                     raise
                 sleep(RETRY_S)
 
-    def change(self, verb: str, *jobs: int | str, key: str = "") -> ChangeAccepted:
+    def change(self, verb: str, *jobs: int | str, key: str = "") -> ChangeReply:
         """Cancels, requeues, holds or releases jobs; returns the changed and the skipped ones."""
-        from dovetail.live.server.messages.changes import ChangeAccepted, JobChange
+        from dovetail.live.server.messages.changes import ChangeReply, JobChange
 
-        return self._ask(JobChange(verb, key or new_key(), tuple(map(str, jobs))), ChangeAccepted)
+        return self._ask(JobChange(verb, key or new_key(), tuple(map(str, jobs))), ChangeReply)
 
-    def _ask(self, question: Question, cls: type[R]) -> R:
+    def _ask(self, request: Question, cls: type[R]) -> R:
         """Sends a request, and repeats it if the connection breaks: its key makes that safe."""
         deadline = monotonic() + self._patience_s
         crowded_until = monotonic() + min(CROWDED_S, self._patience_s)
         had_controller = False
         while True:
             try:
-                return self._ask_once(question, cls, deadline)
+                return self._ask_once(request, cls, deadline)
             except (ConnectionBroken, OSError, NoController) as error:
                 # After a broken connection a missing controller restarts, or ends on request.
                 if isinstance(error, NoController) and not had_controller:
                     raise
-                if isinstance(error, NoController) and question.verb == "down":
-                    raise ControllerGone("the controller ended before it answered") from error
+                if isinstance(error, NoController) and request.verb == "down":
+                    # The request was carried out, and only the reply is lost.
+                    raise ConnectionBroken from error
                 had_controller = True
                 self._pause(error, deadline, crowded_until)
 
@@ -304,7 +301,7 @@ class Client:
         self, error: Exception, deadline: float, crowded_until: float, what: str = ""
     ) -> None:
         """Waits before a retry. Raises NoController after the time for retries, with `what`."""
-        if isinstance(error, TooManyClients) and monotonic() > crowded_until:
+        if isinstance(error, ControllerFull) and monotonic() > crowded_until:
             where = f"at {self._address}" if self._address else f"in {self.home}"
             what = f"the controller {where} has {CROWDED}; try again in a moment"
             raise NoController(what) from error
@@ -313,32 +310,32 @@ class Client:
             raise NoController(what) from error
         sleep(RETRY_S)
 
-    def _ask_once(self, question: Question, cls: type[R], deadline: float) -> R:
-        request = self._line(question)
+    def _ask_once(self, request: Question, cls: type[R], deadline: float) -> R:
+        line = self._line(request)
         connection = self._free_connection() or self._connected()
         try:
             timeout_s = max(0.01, deadline - monotonic())
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 # A refused connection accepts no request, but its refusal can still be read.
-                connection.send(request, timeout_s)
-            line = next(_reply_lines(connection, timeout_s), None)
+                connection.send(line, timeout_s)
+            reply = next(_reply_lines(connection, timeout_s), None)
         except BaseException:
             # A part of a request or of a reply may be under way: the next one would mix with it.
             connection.close()
             raise
-        if line is None:
+        if reply is None:
             connection.close()
             raise ConnectionBroken
         self._free.append(connection)
-        return _accepted(line, cls)
+        return _accepted(reply, cls)
 
-    def _line(self, question: Question) -> bytes:
+    def _line(self, request: Question) -> bytes:
         """Returns the line of a request. Raises InputError if it is too long."""
-        line = line_of_question(question, self._token())
+        line = line_of_question(request.verb, request, self._token())
         if len(line) > LINE_BYTES_MAX:
             what = f"it takes {len(line) >> 10} KiB at once, over {LINE_BYTES_MAX >> 10} KiB"
             mend = "name fewer jobs at once, or put long texts into files"
-            raise InputError(question.verb, what, mend)
+            raise InputError(request.verb, what, mend)
         return line
 
     def _free_connection(self) -> LineConnection | None:
@@ -368,7 +365,7 @@ class Client:
         except OSError as error:
             connection.close()
             if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-                raise ControllerAbsent(self.home) from None
+                raise ControllerDown(self.home) from None
             from dovetail.live.system.unix_socket import check_path
 
             check_path(path)
@@ -417,7 +414,7 @@ def _accepted(line: bytes, cls: type[R]) -> R:
         raise DovetailError(f"the controller answers in another protocol: {error}") from None
     if isinstance(reply, RequestRefused):
         if reply.what == CROWDED:
-            raise TooManyClients
+            raise ControllerFull
         if reply.what == TOO_SLOW:
             raise ConnectionBroken
         refusal = InputError(reply.where, reply.what, reply.mend)

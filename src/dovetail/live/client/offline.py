@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from dovetail.live.client.client import Client, ControllerAbsent
+from dovetail.live.client.client import Client, ControllerDown
 from dovetail.live.jobs.lifecycle import TERMINAL
 from dovetail.live.jobs.status_snapshot import StatusSnapshot
 from dovetail.live.server.messages.changes import Down, Drain, JobChange, Submit
-from dovetail.live.server.messages.cluster import Pong
+from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.messages.output import Logs, LogText
 from dovetail.live.server.messages.reason import JobExplanation
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
@@ -38,16 +38,16 @@ class OfflineClient(Client):
         with StoreReader(folder.store) as reader:
             now_s = reader.last_s()
         snapshot = StatusSnapshot(now_s, "", 0, now_s, nodes=())
-        info = ServerInfo(Pong(0, 0, "", "", "", "", now_s), folder)
+        info = ServerInfo(PingReply(0, 0, "", "", "", "", now_s), folder)
         self._handler = RequestHandler(info, None, lambda: snapshot, lambda: now_s)
 
-    def _ask(self, question: Question, cls: type[R]) -> R:
-        if isinstance(question, Submit | JobChange | Drain | Down):
-            raise ControllerAbsent(self.home)
-        (reply,) = self._handler.answer(question, "")
+    def _ask(self, request: Question, cls: type[R]) -> R:
+        if isinstance(request, Submit | JobChange | Drain | Down):
+            raise ControllerDown(self.home)
+        (reply,) = self._handler.answer(request, "")
         if isinstance(reply, JobExplanation) and reply.state not in TERMINAL:
             # Only a controller knows what a job waits for.
-            raise ControllerAbsent(self.home)
+            raise ControllerDown(self.home)
         assert isinstance(reply, cls)
         return reply
 

@@ -46,8 +46,8 @@ from dovetail.live.edges.protocols import (
     Incoming,
     JournalEntry,
     NodeLost,
-    Recovered,
     Request,
+    StoredState,
     StoreError,
 )
 from dovetail.live.jobs.status_snapshot import StatusSnapshot
@@ -72,7 +72,7 @@ class LiveWorld:
         state: ClusterState,
         policy: Policy,
         *,
-        recovered: Recovered,
+        recovered: StoredState,
         launches: Launches,
         meter: Meter,
         rules: Rules | None = None,
@@ -178,7 +178,9 @@ class LiveWorld:
             self._outbox,
         )
 
-    def _restore(self, recovered: Recovered, recovery: Recovery, inventories: Inventories) -> None:
+    def _restore(
+        self, recovered: StoredState, recovery: Recovery, inventories: Inventories
+    ) -> None:
         """Takes up what the last controller left, and what came in but was in no entry yet."""
         recovery.restore_gangs(recovered.jobs)
         self._monitor.begin(dict(recovered.meta))

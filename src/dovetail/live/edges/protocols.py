@@ -100,7 +100,7 @@ class Archive(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class StoredState:
     """The state from which a new controller starts; its `epoch` is above that of any before.
 
     `jobs` are live and have been admitted, `accepted` not yet admitted, `requests` not yet carried

@@ -13,7 +13,7 @@ import json
 import math
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from dovetail.wire.codec import PLAIN, WireError, build, parse_object, plain
 
@@ -39,18 +39,9 @@ class RequestRefused:
     fault: bool = False
 
 
-class HasVerb(Protocol):
-    """Any message of `requests.Question`, which this module must not import (NOTE above)."""
-
-    @property
-    def verb(self) -> str:
-        """Returns the verb of the request."""
-        ...
-
-
-def line_of_question(question: HasVerb, token: str = "") -> bytes:
+def line_of_question(verb: str, question: object, token: str = "") -> bytes:
     """Returns the line of a request, without fields that have their default."""
-    fields = {"verb": question.verb, **plain(question)}
+    fields = {"verb": verb, **plain(question)}
     if token:
         fields["token"] = token
     return _text(fields).encode() + b"\n"

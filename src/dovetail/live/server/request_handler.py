@@ -21,21 +21,21 @@ from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.server.explain import explain
 from dovetail.live.server.job_pages import job_page
 from dovetail.live.server.messages.changes import (
-    ChangeAccepted,
+    ChangeReply,
     Down,
     Drain,
     JobChange,
-    JobsSubmitted,
     SkippedJob,
     Submit,
+    SubmitReply,
 )
-from dovetail.live.server.messages.cluster import ListNodes, NodeList, Ping, Pong
-from dovetail.live.server.messages.events import Event, History, HistoryPage
+from dovetail.live.server.messages.cluster import ListNodes, NodeList, Ping, PingReply
+from dovetail.live.server.messages.events import Event, History, HistoryReply
 from dovetail.live.server.messages.listing import ListJobs
-from dovetail.live.server.messages.one_job import JobDetails, ShowJob
+from dovetail.live.server.messages.one_job import ShowJob, ShowReply
 from dovetail.live.server.messages.output import Logs, LogText
 from dovetail.live.server.messages.reason import ExplainJob
-from dovetail.live.server.messages.tracking import JobState, JobStates, TrackJobs
+from dovetail.live.server.messages.tracking import JobState, TrackJobs, TrackReply
 from dovetail.live.server.output_text import OutputReader
 from dovetail.live.server.requests import Question, Reply
 from dovetail.live.server.rows import job_details, job_row, node_rows
@@ -56,7 +56,7 @@ FIRST_SNAPSHOT_S = 20.0
 class ServerInfo:
     """What does not change while the controller runs; `paced` is True for emulated nodes."""
 
-    pong: Pong
+    pong: PingReply
     folder: Folder
     paced: bool = False
 
@@ -100,10 +100,10 @@ class RequestHandler:
                 return self._submit(question, user)
             case Drain(key, node, undo):
                 self._changes().request("undrain" if undo else "drain", node=node, key=key)
-                return ChangeAccepted()
+                return ChangeReply()
             case Down(key, drain):
                 self._changes().request("down", argument="drain" if drain else "leave", key=key)
-                return ChangeAccepted()
+                return ChangeReply()
             case Ping():
                 return replace(self._info.pong, now_s=self._now())
             case ListNodes():
@@ -130,7 +130,7 @@ class RequestHandler:
             raise DovetailError("no controller runs here")
         return self._intake
 
-    def _submit(self, request: Submit, user: str) -> JobsSubmitted:
+    def _submit(self, request: Submit, user: str) -> SubmitReply:
         for submission in request.submissions:
             spec = submission.spec
             if spec.paced and not self._info.paced:
@@ -147,9 +147,9 @@ class RequestHandler:
                 )
         # The owner of a job is the user that the kernel reports, never one that a file names.
         submissions = request.submissions
-        return JobsSubmitted(self._changes().submit(submissions, key=request.key, user=user))
+        return SubmitReply(self._changes().submit(submissions, key=request.key, user=user))
 
-    def _change(self, reader: StoreReader, request: JobChange) -> ChangeAccepted:
+    def _change(self, reader: StoreReader, request: JobChange) -> ChangeReply:
         verb = request.verb
         if not request.jobs:
             raise InputError(verb, "no job was named")
@@ -166,9 +166,9 @@ class RequestHandler:
             if not changed.intersection(matching)
         )
         jobs = tuple(n for n in numbers if n in changed)
-        return ChangeAccepted(jobs, skipped, tuple(reader.called(jobs).values()))
+        return ChangeReply(jobs, skipped, tuple(reader.called(jobs).values()))
 
-    def _show(self, reader: StoreReader, name: str) -> JobDetails:
+    def _show(self, reader: StoreReader, name: str) -> ShowReply:
         stored = self._one(reader, name)
         folder = self._info.folder.job(stored.number)
         row = job_row(stored, self._index(), self._now())
@@ -176,20 +176,20 @@ class RequestHandler:
         output = str(output_of(stored.spec, stored.number, folder))
         return job_details(stored, row, names, output, str(folder))
 
-    def _track(self, reader: StoreReader, requested: Sequence[str]) -> JobStates:
+    def _track(self, reader: StoreReader, requested: Sequence[str]) -> TrackReply:
         numbers = sorted({n for name in requested for n in reader.numbers_of(name)})
         names = reader.called(numbers)
         states = reader.standings(numbers)
-        return JobStates(tuple(JobState(job, names[job], str(s), code) for job, s, code in states))
+        return TrackReply(tuple(JobState(job, names[job], str(s), code) for job, s, code in states))
 
-    def _history(self, reader: StoreReader, request: History) -> HistoryPage:
+    def _history(self, reader: StoreReader, request: History) -> HistoryReply:
         limit = max(1, min(request.limit, EVENTS_MAX))
         job = self._one(reader, request.job).number if request.job else None
         facts = reader.facts_after(request.after, limit, job)
         more = facts[-1][0] if len(facts) == limit else -1
         names = reader.called(number for _, _, number in facts if number is not None)
         events = (Event(seq, line, names.get(number or 0, "")) for seq, line, number in facts)
-        return HistoryPage(tuple(events), more)
+        return HistoryReply(tuple(events), more)
 
     def _logs(self, reader: StoreReader, request: Logs) -> Iterator[LogText]:
         stored = self._one(reader, request.job)

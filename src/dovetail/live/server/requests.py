@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from typing import get_args
 
 from dovetail.live.server.messages.changes import (
-    ChangeAccepted,
+    ChangeReply,
     Down,
     Drain,
     JobChange,
-    JobsSubmitted,
     Submit,
+    SubmitReply,
 )
-from dovetail.live.server.messages.cluster import ListNodes, NodeList, Ping, Pong
-from dovetail.live.server.messages.events import History, HistoryPage
+from dovetail.live.server.messages.cluster import ListNodes, NodeList, Ping, PingReply
+from dovetail.live.server.messages.events import History, HistoryReply
 from dovetail.live.server.messages.listing import JobList, ListJobs
-from dovetail.live.server.messages.one_job import JobDetails, ShowJob
+from dovetail.live.server.messages.one_job import ShowJob, ShowReply
 from dovetail.live.server.messages.output import Logs, LogText
 from dovetail.live.server.messages.reason import ExplainJob, JobExplanation
-from dovetail.live.server.messages.tracking import JobStates, TrackJobs
+from dovetail.live.server.messages.tracking import TrackJobs, TrackReply
 from dovetail.live.server.protocol import RequestRefused
 from dovetail.wire.codec import WireError, build
 
@@ -40,16 +40,16 @@ Question = (
     | History
 )
 Reply = (
-    JobsSubmitted
-    | ChangeAccepted
-    | Pong
+    SubmitReply
+    | ChangeReply
+    | PingReply
     | JobList
-    | JobDetails
-    | JobStates
+    | ShowReply
+    | TrackReply
     | LogText
     | JobExplanation
     | NodeList
-    | HistoryPage
+    | HistoryReply
     | RequestRefused
 )
 _CLASS: dict[str, type] = dict.fromkeys(CHANGES, JobChange) | {

@@ -13,7 +13,7 @@ from dovetail.live.jobs.status_snapshot import RunningStatus, SnapshotIndex, Sta
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.server.messages.cluster import NodeRow
 from dovetail.live.server.messages.listing import JobRow
-from dovetail.live.server.messages.one_job import JobDetails
+from dovetail.live.server.messages.one_job import ShowReply
 from dovetail.live.server.protocol import ENDLESS_S
 
 CLOSED = "ReqNodeNotAvail"
@@ -130,13 +130,13 @@ def ranges_text(numbers: list[int]) -> str:
 
 def job_details(
     job: StoredJob, row: JobRow, called: Mapping[int, str], output: str, folder: str
-) -> JobDetails:
+) -> ShowReply:
     """Returns the details of one job; `called` has the names of its dependencies by number.
 
     Its variables appear without their values, which may be secret.
     """
     spec, record = job.spec, job.record
-    return JobDetails(
+    return ShowReply(
         row=row,
         command=spec.command,
         script_lines=len(spec.script.splitlines()),

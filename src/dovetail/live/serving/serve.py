@@ -24,11 +24,11 @@ from dovetail.live.controller.job_folders import JobFolders
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.watchdog import Watchdog, WatchedPolicy
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Edges, Incoming, Recovered
+from dovetail.live.edges.protocols import Edges, Incoming, StoredState
 from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
 from dovetail.live.engines.engine import Engine, EngineSpec, check_sockets, open_engine
 from dovetail.live.measuring.meter import ReportMeter
-from dovetail.live.server.messages.cluster import Pong
+from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
 from dovetail.live.server.server import Server, user_name
 from dovetail.live.serving.period import starting_meta
@@ -169,7 +169,7 @@ def _control(
     scheduler: Scheduler,
     lengths: StatedLengths,
     store: Store,
-    recovered: Recovered,
+    recovered: StoredState,
     ready: Callable[[Server], None],
 ) -> None:
     """Runs the loop between agents and clients."""
@@ -199,7 +199,7 @@ def _control(
         intake = Intake(
             store.committer, clock=clock, cluster=engine.cluster, put=put, home=folder.home
         )
-        pong = Pong(
+        pong = PingReply(
             pid=os.getpid(),
             epoch=recovered.epoch,
             version=__version__,
@@ -222,7 +222,7 @@ def _control(
 
 
 def _scheduler(
-    request: UpRequest, engine: Engine, recovered: Recovered, lengths: StatedLengths
+    request: UpRequest, engine: Engine, recovered: StoredState, lengths: StatedLengths
 ) -> Scheduler:
     """Returns the scheduler, with what earlier controllers of this cluster learned."""
     measured = dict(recovered.meta).get("measured", "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dovetail.live.edges.protocols import Incoming, Recovered
+from dovetail.live.edges.protocols import Incoming, StoredState
 from dovetail.live.jobs.stored_job import StoredJob
 
 
@@ -15,7 +15,7 @@ class StatedLengths:
     while others submit. `find` looks up a job that was over when the controller started.
     """
 
-    def __init__(self, recovered: Recovered, find: Callable[[int], StoredJob | None]) -> None:
+    def __init__(self, recovered: StoredState, find: Callable[[int], StoredJob | None]) -> None:
         self._find = find
         self._stated_s = {str(job.number): job.spec.duration_s for job in recovered.jobs}
         for accepted in recovered.accepted:

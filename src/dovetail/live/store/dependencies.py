@@ -20,7 +20,7 @@ NUMBER_MAX = 2**62
 """Numbers of jobs are cut to this bound: SQLite takes none above 64 bits."""
 
 
-class DependencyResolver:
+class SubmitDependencies:
     """Resolves the dependencies of one submit; `take` adds its submissions in order.
 
     `next` is the number of the next job.

@@ -20,7 +20,7 @@ from dovetail.live.edges.protocols import Clock, Incoming, Request
 from dovetail.live.jobs.job_environment import environment_of_array
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.stored_job import StoredJob
-from dovetail.live.store.dependencies import NUMBER_MAX, DependencyResolver
+from dovetail.live.store.dependencies import NUMBER_MAX, SubmitDependencies
 from dovetail.live.store.group_commit import Committer
 from dovetail.live.store.job_output import check_output
 from dovetail.live.store.largest_size import no_room, room_for
@@ -210,7 +210,7 @@ def _expanded(
     db: sqlite3.Connection, submissions: Sequence[Submission]
 ) -> tuple[tuple[int, ...], list[JobSpec]]:
     """Returns the first number of each submission, and the specs of all tasks in order."""
-    resolver = DependencyResolver(db, next_number(db))
+    resolver = SubmitDependencies(db, next_number(db))
     firsts: list[int] = []
     specs: list[JobSpec] = []
     for submission in submissions:

@@ -19,7 +19,7 @@ from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.job import JobRequest
 from dovetail.core.messages import Submitted
 from dovetail.core.units import NEVER_S
-from dovetail.live.edges.protocols import CLOCK, JournalEntry, Recovered, Request, StoreError
+from dovetail.live.edges.protocols import CLOCK, JournalEntry, Request, StoredState, StoreError
 from dovetail.live.jobs.job_request import job_request
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.stored_job import StoredJob
@@ -75,7 +75,7 @@ class Store:
         """Stores values, in place of older ones of the same name."""
         self.committer.do(lambda db: keep_meta(db, tuple(meta.items())))
 
-    def recover(self) -> Recovered:
+    def recover(self) -> StoredState:
         """Returns the state of a new controller, with an epoch above that of any before.
 
         Live jobs with damaged rows fail here. Raises InputError for a damaged file.
@@ -100,7 +100,7 @@ class Store:
             if job.damage:
                 LOG.error("job %d fails: %s", job.number, job.record.detail)
                 self.committer.do(partial(fail_damaged, job=job, now=now_s))
-        return Recovered(
+        return StoredState(
             epoch=epoch,
             now_s=now_s,
             jobs=tuple(job for job in live if job.arrived),

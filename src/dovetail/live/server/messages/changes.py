@@ -22,7 +22,7 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True)
-class JobsSubmitted:
+class SubmitReply:
     """The number of each submission; the jobs are on disk."""
 
     jobs: tuple[int, ...]
@@ -46,7 +46,7 @@ class SkippedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeAccepted:
+class ChangeReply:
     """The request is on disk and will change these jobs, but not those `left`.
 
     `called` are the names of the jobs in lists.

@@ -14,7 +14,7 @@ class Ping:
 
 
 @dataclass(frozen=True, slots=True)
-class Pong:
+class PingReply:
     """The controller: its process, start number and options, and the cluster time and its speed."""
 
     pid: int

@@ -26,7 +26,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryPage:
+class HistoryReply:
     """Facts in order, and the value of `after` for the next page (-1: this is the last)."""
 
     events: tuple[Event, ...]

@@ -17,7 +17,7 @@ class ShowJob:
 
 
 @dataclass(frozen=True, slots=True)
-class JobDetails:
+class ShowReply:
     """The details of one job. `environment` has names without values, which may be secret."""
 
     row: JobRow

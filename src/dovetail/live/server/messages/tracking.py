@@ -25,7 +25,7 @@ class JobState:
 
 
 @dataclass(frozen=True, slots=True)
-class JobStates:
+class TrackReply:
     """The states of jobs, in the order of their numbers."""
 
     jobs: tuple[JobState, ...]
