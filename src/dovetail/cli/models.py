@@ -209,15 +209,10 @@ def pairs(sets: Sequence[ProfileSet], family: str, as_json: bool) -> None:
     _print_ratios(found[family].profiles, MeasuredInterference(sets), as_json)
 
 
-def _micro_batch(profile: ModelProfile) -> int:
-    batch = profile.batch.value
-    return min(batch.size, batch.max_per_gpu)
-
-
 def _print_ratios(
     profiles: Sequence[ModelProfile], known: MeasuredInterference, as_json: bool
 ) -> None:
-    batch = {one.name: _micro_batch(one) for one in profiles}
+    batch = {one.name: min(one.batch.value.size, one.batch.value.max_per_gpu) for one in profiles}
     ratio = {
         one.name: {
             other.name: known.ratio(one, batch[one.name], other, batch[other.name])

@@ -90,17 +90,15 @@ def _draw(lines: Sequence[Line]) -> None:
 
 def _text(lines: Sequence[Line], *, coloured: bool) -> str:
     coloured = coloured and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    text = "\n".join(
-        "".join(_styled(*piece) if coloured and piece[1] else piece[0] for piece in line)
-        for line in lines
-    )
+    if coloured:
+        lines = [
+            [(f"\x1b[{CODES[style]}m{text}\x1b[0m" if style else text, "") for text, style in line]
+            for line in lines
+        ]
+    text = "\n".join("".join(text for text, _ in line) for line in lines)
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
         return text.translate(POORER).encode(encoding, "replace").decode(encoding)
     return text
-
-
-def _styled(text: str, style: str) -> str:
-    return f"\x1b[{CODES[style]}m{text}\x1b[0m"

@@ -32,7 +32,8 @@ def fill_counts(script: BatchScript, draft: JobDraft) -> None:
     tasks = script.at_least_one("ntasks", 0)
     tasks = tasks or script.at_least_one("ntasks-per-node", 0) * nodes
     gpus = _gpus(script, draft, nodes, tasks)
-    draft.put("gpus", Gpus(gpus, gpus, gpus), _gpus_at(script))
+    where = script.where("gpus", "gpus-per-node", "gres", "gpus-per-task", "ntasks", "nodes")
+    draft.put("gpus", Gpus(gpus, gpus, gpus), where)
     if tasks:
         draft.put("ntasks", tasks, script.where(*TASKS), called=_called(script))
     _fill_host(script, draft, gpus=gpus, tasks=max(1, tasks), nodes=nodes)
@@ -70,10 +71,6 @@ def _gpus(script: BatchScript, draft: JobDraft, nodes: int, tasks: int) -> int:
 
 def _called(script: BatchScript) -> str:
     return "--ntasks" if "ntasks" in script.options else "--ntasks-per-node"
-
-
-def _gpus_at(script: BatchScript) -> str:
-    return script.where("gpus", "gpus-per-node", "gres", "gpus-per-task", "ntasks", "nodes")
 
 
 def _nodes(script: BatchScript) -> int:

@@ -80,12 +80,15 @@ def _waiting(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
         evidence.append(f"the last plan was refused: {snapshot.refused}")
     if snapshot.unwritable:
         evidence.append(snapshot.unwritable)
+    sentence = SENTENCES.get(code, "the policy gives no further reason")
+    if code == "Resources" and ahead:
+        sentence = BEHIND
     return JobExplanation(
         job=number,
         called=job.spec.called(number),
         state=str(record.state),
         code=code,
-        sentence=record.detail or _sentence(code, len(ahead)),
+        sentence=record.detail or sentence,
         evidence=tuple(evidence),
         ahead=ahead[:AHEAD_SHOWN],
         ahead_count=len(ahead),
@@ -94,12 +97,6 @@ def _waiting(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
         decided_s=_known(snapshot.decided_s),
         now_s=now_s,
     )
-
-
-def _sentence(code: str, ahead: int) -> str:
-    if code == "Resources" and ahead:
-        return BEHIND
-    return SENTENCES.get(code, "the policy gives no further reason")
 
 
 def _asks(job: StoredJob) -> str:
@@ -178,7 +175,9 @@ def _would_start(
     if is_closed_to(job, index):
         return "a node that is down or draining must be up again"
     lacking = spec.min_gpus - sum(free.values())
-    if lacking <= 0 and (spec.cpus or spec.memory_bytes) and _finds_no_room(job, index):
+    reason = index.reasons.get(job.number)
+    has_no_room = reason is not None and reason.code == "Resources"
+    if lacking <= 0 and (spec.cpus or spec.memory_bytes) and has_no_room:
         return "as many GPUs are free, but not with the CPUs and the memory it asks for beside them"
     if lacking <= 0:
         behind = f", after or beside the {ahead} ahead of it" if ahead else ""
@@ -188,12 +187,6 @@ def _would_start(
     if end_s < NEVER_S:
         text += f"; by the forecast of the running jobs that is in {end_s - now_s:.0f} s"
     return text + (f", and {_jobs_are(ahead)} ahead of it" if ahead else "")
-
-
-def _finds_no_room(job: StoredJob, index: SnapshotIndex) -> bool:
-    """True if the policy found no room for a job at its last decision."""
-    reason = index.reasons.get(job.number)
-    return reason is not None and reason.code == "Resources"
 
 
 def _freed_by(index: SnapshotIndex, nodes: Collection[int], gpus: int, now_s: float) -> float:

@@ -22,6 +22,7 @@ from dovetail.live.server.messages.reason import ExplainJob, JobExplanation
 from dovetail.live.server.messages.tracking import TrackJobs, TrackReply
 from dovetail.live.server.protocol import RequestRefused
 from dovetail.wire.codec import WireError, build
+from dovetail.wire.spec_faults import is_text
 
 KEY_LENGTH_MAX = 64
 CHANGES = ("cancel", "requeue", "hold", "release")
@@ -75,7 +76,7 @@ def question_of(fields: Mapping[str, object]) -> Question:
 def _check_values(value: object) -> None:
     """Raises WireError for text that is not UTF-8 or has a NUL, and for a too large number."""
     if isinstance(value, str):
-        if "\0" in value or not (value.isascii() or _is_unicode(value)):
+        if not is_text(value):
             raise WireError(f"a text holds what is no character: {value[:40]!r}")
     elif type(value) is int and abs(value) >= 1 << 53:
         raise WireError("a number is too large")
@@ -86,12 +87,3 @@ def _check_values(value: object) -> None:
     elif isinstance(value, list):
         for entry in value:
             _check_values(entry)
-
-
-def _is_unicode(text: str) -> bool:
-    """True if a text has no unpaired surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -85,7 +85,9 @@ class Intake:
         All submissions are accepted or none. In a dependency, job -k is the k-th submission, and
         the number of an array means all its tasks.
         """
-        owned = [_owned(s, user) for s in submissions]
+        owned = submissions
+        if user:
+            owned = [replace(s, spec=replace(s.spec, user=user)) for s in submissions]
         self._check(owned)
         # The digest is of what the user sent: the bound depends on the cluster, which may change
         # before the same request is repeated.
@@ -198,12 +200,6 @@ class Intake:
             raise InputError(where, f"unknown type of GPU '{spec.gpu_type}'", hint)
         if spec.gpus > room_for(self._cluster, spec):
             raise InputError(where, *no_room(self._cluster, spec))
-
-
-def _owned(submission: Submission, user: str) -> Submission:
-    if not user or user == submission.spec.user:
-        return submission
-    return replace(submission, spec=replace(submission.spec, user=user))
 
 
 def _expanded(

@@ -169,7 +169,9 @@ def add_jobs(db: sqlite3.Connection, specs: Sequence[JobSpec], now: float) -> li
         of, index = (spec.array_of, spec.array) if spec.array >= 0 else (None, None)
         text = spec_text(replace(spec, script=KEPT_APART) if spec.script else spec)
         _check_length(spec, len(text))
-        digest = _keep_script(db, spec.script) if spec.script else None
+        digest = hashlib.sha256(spec.script.encode()).hexdigest() if spec.script else None
+        if digest:
+            db.execute("INSERT OR IGNORE INTO scripts VALUES (?, ?)", (digest, spec.script))
         state = (record_text(stored.record), stored.record.state, now)
         rows.append((job, text, digest, *state, spec.name, spec.user, spec.queue, of, index))
         accepted.append(stored)
@@ -243,12 +245,6 @@ def _clock_of(text: str) -> float:
     except ValueError:
         return 0.0
     return clock_s if 0 <= clock_s < CLOCK_MAX_S else 0.0
-
-
-def _keep_script(db: sqlite3.Connection, script: str) -> str:
-    digest = hashlib.sha256(script.encode()).hexdigest()
-    db.execute("INSERT OR IGNORE INTO scripts(digest, script) VALUES (?, ?)", (digest, script))
-    return digest
 
 
 def _request(db: sqlite3.Connection, job: int) -> tuple[JobRequest, float]:
