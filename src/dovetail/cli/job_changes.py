@@ -48,8 +48,9 @@ def cancel(
         raise click.UsageError("specify either jobs, or --all, --state, --user or --name")
     selected = not jobs
     if selected:
-        wanted = states_of(states)
-        listing = client_of(home).jobs(states=wanted, user=user, name=name, limit=LISTED_MAX)
+        listing = client_of(home).jobs(
+            states=states_of(states), user=user, name=name, limit=LISTED_MAX
+        )
         jobs = tuple(str(row.job) for row in listing.jobs if row.state not in TERMINAL)
     if jobs:
         return _change("cancel", home, jobs, as_json, selected=selected)
@@ -60,20 +61,20 @@ def cancel(
 def _change(
     verb: str, home: Path, jobs: tuple[str, ...], as_json: bool, *, selected: bool = False
 ) -> int:
-    changed = client_of(home).change(verb, *jobs_of(jobs))
+    reply = client_of(home).change(verb, *jobs_of(jobs))
     if as_json:
-        say_json(changed)
-    elif len(changed.jobs) > PRINTED_MAX:
-        click.echo(f"{len(changed.jobs)} jobs {DONE[verb]}")
+        say_json(reply)
+    elif len(reply.jobs) > PRINTED_MAX:
+        click.echo(f"{len(reply.jobs)} jobs {DONE[verb]}")
     else:
-        for job in changed.called:
+        for job in reply.called:
             click.echo(f"job {job} {DONE[verb]}")
     if selected:
         # Jobs that were selected by state may have ended since then: that is no failure.
         return 0
-    for left in changed.left:
-        click.echo(f"dovetail: job {left.job}: {left.why}", err=True)
-    return 1 if changed.left else 0
+    for skipped in reply.left:
+        click.echo(f"dovetail: job {skipped.job}: {skipped.why}", err=True)
+    return 1 if reply.left else 0
 
 
 def _command(verb: str, summary: str) -> click.Command:

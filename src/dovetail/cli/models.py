@@ -1,4 +1,4 @@
-"""`dovetail models`: what the zoo knows, where it comes from, and how well it fits."""
+"""`dovetail models`: the profiles of the zoo, their provenance, and slowdowns of pairs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHOWN_GPUS = 64
 
 
 def _moved_to(command: str) -> str:
-    """Returns what to do instead of refitting here."""
+    """Returns the advice for a command of earlier versions that fitted profiles."""
     return f"run `python -m tools.zoo {command} --data DIR` in a checkout of Dovetail instead"
 
 
@@ -164,7 +164,7 @@ def devices_command(as_json: bool) -> None:
     Example:
       dovetail models devices
     """
-    known = devices().values()
+    known_devices = devices().values()
     if as_json:
         rows = [
             {
@@ -173,12 +173,12 @@ def devices_command(as_json: bool) -> None:
                 "speed": _sourced(one.speed),
                 "memory_bytes": _sourced(one.memory_bytes),
             }
-            for one in known
+            for one in known_devices
         ]
         click.echo(json.dumps({"devices": rows}))
         return
     click.echo(f"{'GPU':<12}{'speed (V100 = 1)':>18}{'memory GiB':>12}  provenance of the speed")
-    for one in known:
+    for one in known_devices:
         memory_gib = one.memory_bytes.value / 2**30
         click.echo(
             f"{one.name:<12}{one.speed.value:>18.2f}{memory_gib:>12.0f}  {one.speed.provenance}"
@@ -203,19 +203,19 @@ def pairs(sets: Sequence[ProfileSet], family: str, as_json: bool) -> None:
       dovetail models pairs
       dovetail models pairs --family muri
     """
-    found = {one.family: one for one in sets}
-    if family not in found:
-        raise InputError(f"family '{family}'", "is unknown", nearest(family, found))
-    _print_ratios(found[family].profiles, MeasuredInterference(sets), as_json)
+    by_family = {one.family: one for one in sets}
+    if family not in by_family:
+        raise InputError(f"family '{family}'", "is unknown", nearest(family, by_family))
+    _print_ratios(by_family[family].profiles, MeasuredInterference(sets), as_json)
 
 
 def _print_ratios(
-    profiles: Sequence[ModelProfile], known: MeasuredInterference, as_json: bool
+    profiles: Sequence[ModelProfile], law: MeasuredInterference, as_json: bool
 ) -> None:
     batch = {one.name: min(one.batch.value.size, one.batch.value.max_per_gpu) for one in profiles}
     ratio = {
         one.name: {
-            other.name: known.ratio(one, batch[one.name], other, batch[other.name])
+            other.name: law.ratio(one, batch[one.name], other, batch[other.name])
             for other in profiles
         }
         for one in profiles
@@ -233,7 +233,7 @@ def _print_ratios(
     )
     for one in profiles:
         marks = [
-            f"{ratio[one.name][other.name]:.2f}{'*' if known.is_measured(one, other) else ' '}"
+            f"{ratio[one.name][other.name]:.2f}{'*' if law.is_measured(one, other) else ' '}"
             for other in profiles
         ]
         size = batch[one.name]

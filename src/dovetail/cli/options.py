@@ -72,7 +72,7 @@ BELIEF_OPTIONS: Sequence[Callable[[F], F]] = (
         help="Random seed.",
     ),
 )
-"""The options of what a policy believes about speeds, which `up` has too."""
+"""The options of the speeds that a policy sees; `up` has them too."""
 WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
     click.option(
         "--cluster",
@@ -118,7 +118,7 @@ def world_options(command: F) -> F:
 
 
 def belief_options(command: F) -> F:
-    """Adds the options of what a policy believes to a command."""
+    """Adds the options of the speeds that a policy sees to a command."""
     return reduce(lambda decorated, option: option(decorated), reversed(BELIEF_OPTIONS), command)
 
 

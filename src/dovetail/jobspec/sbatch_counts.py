@@ -129,7 +129,7 @@ def settle_tasks(script: BatchScript, draft: JobDraft) -> None:
     starter, where = script.starter
     tasks = draft.value("ntasks", 1)
     if draft.value("trains", False):
-        draft.given.pop("ntasks", None)
+        draft.entries.pop("ntasks", None)
         tasks = 1
     if starter == "srun":
         raise InputError(

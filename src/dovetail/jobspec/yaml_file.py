@@ -110,7 +110,7 @@ class _Reader:
                 draft.parse(name, joined, where)
             else:
                 draft.parse(name, self._text(node, name), where)
-        draft.given.setdefault("name", FieldValue(Path(self._file).stem, self._file))
+        draft.entries.setdefault("name", FieldValue(Path(self._file).stem, self._file))
         return draft
 
     def _environment(self, node: Node) -> Iterator[tuple[str, str]]:

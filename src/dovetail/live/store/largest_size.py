@@ -30,7 +30,7 @@ def room_for(cluster: Cluster, spec: JobSpec) -> int:
 
 
 def no_room(cluster: Cluster, spec: JobSpec) -> tuple[str, str]:
-    """Returns what of a job does not fit in the empty cluster, and how to fix it."""
+    """Describes why a job does not fit in the empty cluster, and how to fix it."""
     kind = f" of type {spec.gpu_type}" if spec.gpu_type else ""
     groups = [g for g in cluster.groups if spec.gpu_type in ("", g.gpu_type)]
     gpus = sum(g.nodes * g.gpus_per_node for g in groups)

@@ -35,7 +35,7 @@ PART = 5_000
 VALUES_MAX = 500
 """Values of one query: old builds of SQLite accept at most 999."""
 LIVE = tuple(s for s in State if s not in TERMINAL)
-"""The states of live jobs: those that are not over."""
+"""The states of live jobs, which have not ended."""
 NO_SUCH_JOB = "there is no such job"
 JOB_OR_TASKS = (
     "SELECT number FROM jobs WHERE number = ?1"

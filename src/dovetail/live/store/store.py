@@ -183,9 +183,9 @@ def add_jobs(db: sqlite3.Connection, specs: Sequence[JobSpec], now: float) -> li
     return accepted
 
 
-def _check_length(spec: JobSpec, taken: int) -> None:
-    if taken > SPEC_BYTES_MAX:
-        what = f"it takes {taken >> 10} KiB with all it waits for, over {SPEC_BYTES_MAX >> 10} KiB"
+def _check_length(spec: JobSpec, length: int) -> None:
+    if length > SPEC_BYTES_MAX:
+        what = f"it takes {length >> 10} KiB with all it waits for, over {SPEC_BYTES_MAX >> 10} KiB"
         raise InputError(f"job '{spec.name[:40]}'", what, "put long values into files")
 
 
