@@ -97,8 +97,7 @@ def submit(
       dovetail submit job.yaml --wait
       dovetail submit --gpus 1..4 -- python train.py
     """
-    values = {k: "yes" if v is True else str(v) for k, v in option_values.items() if v or v == ""}
-    spec_file = _spec_file(words, values, _fields(fields), _environment(env))
+    spec_file = _spec_file(words, option_values, _fields(fields), _environment(env))
     client = _client_for(spec_file, home)
     numbers = () if test_only else client.submit(*spec_file.submissions)
     _print_warnings(spec_file)
@@ -163,14 +162,14 @@ def _print_submitted(spec_file: SpecFile, numbers: tuple[int, ...], *, parsable:
 
 def _spec_file(
     words: tuple[str, ...],
-    values: dict[str, str],
+    option_values: dict[str, str | bool | None],
     set_fields: dict[str, str],
     environment: dict[str, str],
 ) -> SpecFile:
     """Returns the jobs to submit, from FILE or from the command after `--`.
 
-    `values` are the texts of the options, `set_fields` those of `--set`, which override them.
-    Raises UsageError without a file and a command, and InputError.
+    The fields of `--set` override those of other options. Raises UsageError without a file and a
+    command, and InputError.
     """
     from dovetail.jobspec.files import YAML_SUFFIXES, Submitter, read_command, read_spec
 
@@ -178,7 +177,8 @@ def _spec_file(
     command = context.meta[COMMAND_KEY]
     if not words and not command:
         raise click.UsageError("Missing FILE, or -- and a command")
-    overrides = _split_gpu_type(values) | set_fields
+    now = datetime.now().astimezone()
+    overrides = _overrides(option_values, set_fields, now)
     options = {
         p.name: p.opts[0]
         for p in context.command.params
@@ -189,11 +189,6 @@ def _spec_file(
     if ranged:
         # Only programs that use dovetail.train can resize. A YAML file has its own field for it.
         overrides = {"trains": "yes", **overrides}
-    now = datetime.now().astimezone()
-    if "time_limit" in options and "time_limit" in overrides:
-        overrides = {**overrides, "time_limit": _limit(overrides["time_limit"])}
-    if "begin" in overrides:
-        overrides = {**overrides, "begin": _begin(overrides["begin"], now)}
     submitter = Submitter(Path.cwd(), overrides, environment, os.environ, now, options)
     if words:
         path = Path("/dev/stdin" if words[0] == "-" else words[0])
@@ -218,10 +213,21 @@ def _with_note(spec_file: SpecFile) -> SpecFile:
     return replace(spec_file, notes=(*spec_file.notes, note))
 
 
-def _split_gpu_type(overrides: dict[str, str]) -> dict[str, str]:
-    """Returns the fields with Slurm's `a100:2` split into GPUs and GPU type."""
-    kind, colon, gpus = overrides.get("gpus", "").partition(":")
-    return {**overrides, "gpus": gpus, "gpu_type": kind} if colon else overrides
+def _overrides(
+    option_values: dict[str, str | bool | None], set_fields: dict[str, str], now: datetime
+) -> dict[str, str]:
+    """Returns the fields of the command line, with Slurm's forms of options converted."""
+    values = {name: value for name, value in option_values.items() if value or value == ""}
+    fields = {name: "yes" if value is True else str(value) for name, value in values.items()}
+    gpu_type, colon, gpus = fields.get("gpus", "").partition(":")
+    if colon:
+        fields |= {"gpus": gpus, "gpu_type": gpu_type}
+    if "time_limit" in fields and "time_limit" not in set_fields:
+        fields["time_limit"] = _limit(fields["time_limit"])
+    fields |= set_fields
+    if "begin" in fields:
+        fields["begin"] = _begin(fields["begin"], now)
+    return fields
 
 
 def _limit(text: str) -> str:

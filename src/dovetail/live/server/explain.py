@@ -174,6 +174,7 @@ def _would_start(
         return "the policy must be asked about it, as it is at its next decision"
     if is_closed_to(job, index):
         return "a node that is down or draining must be up again"
+    # Counted over all free GPUs, though the placement options may demand that they are close.
     lacking = spec.min_gpus - sum(free.values())
     reason = index.reasons.get(job.number)
     has_no_room = reason is not None and reason.code == "Resources"

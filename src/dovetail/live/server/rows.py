@@ -69,6 +69,7 @@ def progress_of(
     if run is None or record.state in TERMINAL:
         return record.done_s, 0.0, NEVER_S
     gained = max(0.0, now_s - run.since_s) * run.rate
+    # Extrapolated since the snapshot: lists show progress between two decisions.
     left_s = NEVER_S if run.left_s > ENDLESS_S else max(0.0, run.left_s - gained)
     return run.done_s + gained, run.rate, left_s
 

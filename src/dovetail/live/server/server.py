@@ -121,6 +121,7 @@ class Server:
         except BaseException:
             self._close_listeners()
             raise
+        # A byte on this pair wakes the thread from its selector, so that `stop` need not wait.
         self._wake, woken = socket.socketpair()
         self._thread = threading.Thread(
             target=self._listen, args=(woken,), name="server", daemon=True
@@ -131,6 +132,7 @@ class Server:
         """Closes all connections after a short wait for replies under way."""
         if self._wake is None:
             return
+        # First of all, so that a client finds no controller instead of one that is about to end.
         unix_socket.remove_socket(self._path, self._inode)
         with self._wake as wake:
             wake.send(b"x")
@@ -165,6 +167,7 @@ class Server:
                     try:
                         connection = key.data.socket.accept()[0]
                     except OSError as error:
+                        # Also BlockingIOError: the client may have gone since the selector woke.
                         if error.errno in NO_DESCRIPTOR:
                             # The listener stays readable: without a pause this loop would spin.
                             sleep(ACCEPT_PAUSE_S)
@@ -193,13 +196,14 @@ class Server:
                     work(listener, connection)
                     end_after_reply(connection)
             except OSError:
-                pass  # the client went away
+                pass  # The client has closed the connection.
             finally:
                 table.release(connection)
 
         try:
             threading.Thread(target=run, name="client", daemon=True).start()
-        except RuntimeError:  # the process may have no more threads
+        except RuntimeError:
+            # The process may have no more threads: one client less must not end the listener.
             table.release(connection)
             connection.close()
 
@@ -242,6 +246,7 @@ def serve_connection(
             request = parse_object(line)
         except WireError as error:
             lines.send(line_of_reply(RequestRefused("request", str(error))), limits.send_s)
+            # With a token such a line may be a guess of it, of which a connection has one.
             if token:
                 return
             continue

@@ -138,7 +138,7 @@ class Database:
             _make_private(path)
         self.connection = sqlite3.connect(
             ":memory:" if path is None else str(path),
-            isolation_level=None,
+            isolation_level=None,  # Transactions begin and end only where we say.
             check_same_thread=False,
             timeout=10.0,
         )
@@ -154,6 +154,7 @@ class Database:
 
     def _open(self) -> None:
         db = self.connection
+        # Before the first write: the file may belong to another program or a newer release.
         if not _is_new(db):
             check_format(db, self._where)
         db.execute("PRAGMA journal_mode=WAL")
@@ -276,6 +277,7 @@ def _make_private(path: Path) -> None:
 
 
 def _carry_out(db: sqlite3.Connection, work: Work[object]) -> Outcome:
+    # A savepoint for each work: an error undoes it without the works before it in the batch.
     db.execute("SAVEPOINT work")
     try:
         value = work(db)

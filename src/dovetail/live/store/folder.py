@@ -103,6 +103,7 @@ class FolderLock:
                 "stop it with `dovetail down`, or choose another --home",
             )
         try:
+            # The number of the process is for messages and `_is_dying`; the lock itself is flock's.
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{os.getpid()}\n".encode("ascii"), 0)
         except OSError as error:

@@ -95,6 +95,8 @@ class Intake:
         bounded = [self._bounded(s) for s in owned]
 
         def work(db: sqlite3.Connection) -> tuple[tuple[int, ...], list[StoredJob]]:
+            # The key is looked up in the transaction that stores it: of two threads with the same
+            # request, the second sees the answer of the first.
             earlier = _answer(db, key, digest)
             if earlier is not None:
                 return earlier, []
@@ -103,6 +105,8 @@ class Intake:
             _store_answer(db, key, "submit", digest, firsts)
             return firsts, accepted
 
+        # The callback runs in the order of commits: the controller must not learn of a job after a
+        # request about it.
         return self._committer.do(work, self._pass_on)[0]
 
     def request(
@@ -214,7 +218,7 @@ def _expanded(
         firsts.append(first)
         tasks = resolver.resolved(submission)
         if submission.array:
-            # The variables of the job win over those of the array.
+            # A variable that the job sets wins over that of the array.
             own = dict(submission.spec.environment)
             of_array = environment_of_array(submission.array).items()
             environment = (*((n, v) for n, v in of_array if n not in own), *own.items())

@@ -139,6 +139,7 @@ class Queries:
     ) -> int:
         """Returns the number of jobs that `rows` returns without a limit."""
         if not (name or since_s):
+            # The table of counts has users and states alone; its rows are few.
             counts = self.counts(user)
             return sum(counts.get(s, 0) for s in (State if states is None else states))
         tests, values = _Match(user, name, since_s or None).tests(states)
@@ -237,6 +238,7 @@ class Queries:
         rows: list[tuple[int, str, int, int, str]] = self._all(
             "SELECT seq, verb, job, node, argument FROM requests WHERE done = 0 ORDER BY seq"
         )
+        # A damaged row is skipped: it must not keep a controller from its start.
         return [Request(*row) for row in rows if all(isinstance(row[at], int) for at in (0, 2, 3))]
 
     def asked_for(self, seqs: Sequence[int]) -> set[int]:

@@ -80,6 +80,7 @@ class Store:
 
         Live jobs with damaged rows fail here. Raises InputError for a damaged file.
         """
+        # Checked before anything is written: a repair of a damaged file could lose more of it.
         self.queries.check()
         try:
             self.committer.do(_repair_states)
