@@ -31,12 +31,11 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
 from dovetail.live.client.client import Client
-from dovetail.live.client.offline import ReadOnlyIntake
 from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.status_snapshot import StatusSnapshot
-from dovetail.live.server.messages.cluster import Pong
+from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
 from dovetail.live.server.server import Server
 from dovetail.live.serving.virtual_live import play
@@ -216,8 +215,8 @@ def _served(finished: int, waiting: int) -> Iterator[Client]:
         folder = Folder(Path(name))
         _fill(folder.store, finished, waiting)
         snapshot = StatusSnapshot(0.0, "", 0.0, nodes=())
-        info = ServerInfo(Pong(0, 0, "", "", "", "", 0.0), folder)
-        desk = RequestHandler(info, ReadOnlyIntake(folder.home), lambda: snapshot, lambda: 0.0)
+        info = ServerInfo(PingReply(0, 0, "", "", "", "", 0.0), folder)
+        desk = RequestHandler(info, None, lambda: snapshot, lambda: 0.0)
         server = Server(desk, folder.socket)
         server.start()
         with closing(Client(folder.home)) as client:

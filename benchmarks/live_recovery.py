@@ -187,7 +187,7 @@ def measured(policy_text: str, jobs: int, nodes: int, folder: Path) -> list[str]
     world = world_of(machine, store, policy, cluster, [])
     machine.line.at(60.0, drop)
     run_until_dropped(world, policy)
-    database.abandon()
+    database.close()
     before = set(machine.workers)
 
     begun = perf_counter()
@@ -202,7 +202,7 @@ def measured(policy_text: str, jobs: int, nodes: int, folder: Path) -> list[str]
     # Let the orders of that instant arrive: whoever is started anew was not adopted.
     machine.line.pass_until(machine.line.now + 0.01)
     started = len(machine.workers - before)
-    database.abandon()
+    database.close()
     times = (clocked[0] - begun, made - clocked[0], decided - made, decided - begun)
     return [policy_text, *(f"{t:.2f}" for t in times), str(len(before)), str(started)]
 

@@ -69,7 +69,7 @@ def reproduce(
     if as_json:
         click.echo(json.dumps(reproduction_dict(paper, reproduction)))
         return
-    from dovetail.cli.screen import show as print_view
+    from dovetail.cli.terminal import show as print_view
 
     print_view(view(paper, reproduction))
     if output is not None:

@@ -16,7 +16,7 @@ from dovetail.live.edges.protocols import Incoming, JournalEntry
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import GangMember, JobRecord
 from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, StatusSnapshot
-from dovetail.live.server.messages.cluster import Pong
+from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
 from dovetail.live.server.requests import Question, Reply
 from dovetail.live.store.database import Database
@@ -27,7 +27,7 @@ from dovetail.live.store.queries import StoreReader
 from dovetail.live.store.store import Store
 from dovetail.wire.spec import JobSpec
 
-PONG = Pong(7, 1, "0", "srtf", "local:4", "declared", 0.0)
+PONG = PingReply(7, 1, "0", "srtf", "local:4", "declared", 0.0)
 IDLE = StatusSnapshot(100.0, "srtf", 99.0, (NodeStatus(0, "up", ("a", "b"), 99.5),))
 
 

@@ -69,7 +69,7 @@ def _audit(
     queries: Queries, cluster: Cluster | None, acknowledged: Collection[int], between: bool
 ) -> Iterator[str]:
     yield from damage(queries)
-    jobs = {job.number: job for job in recorded_jobs(queries)}
+    jobs = dict(recorded_jobs(queries))
     yield from _numbers(queries, jobs, acknowledged)
     leave = {n: SharingPermission(job.spec.user, job.spec.shareable) for n, job in jobs.items()}
     installed = cluster.installed if cluster is not None else ()

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from dovetail.core.errors import InputError
 from dovetail.live.store.queries import Queries
-from dovetail.live.store.record_codec import record_of, spec_of
-from dovetail.live.store.stored_job import SELECT_JOBS, StoredJob, stored_job
+from dovetail.live.store.record_codec import SELECT_JOBS, StoredJob, record_of, spec_of, stored_job
 from dovetail.wire.codec import WireError
 
 
@@ -18,11 +17,11 @@ def all_jobs(queries: Queries) -> Iterator[StoredJob]:
         yield stored_job(row)
 
 
-def recorded_jobs(queries: Queries) -> Iterator[StoredJob]:
-    """Yields every job as its texts alone say. Raises InputError for one that is damaged."""
+def recorded_jobs(queries: Queries) -> Iterator[tuple[int, StoredJob]]:
+    """Yields the number of every row and the job of its texts. Raises InputError for damage."""
     for number, spec, record, _, arrived, *_ in queries._all(f"{SELECT_JOBS} ORDER BY number"):
         try:
-            yield StoredJob(number, spec_of(spec), record_of(record), bool(arrived))
+            yield number, StoredJob(spec_of(spec), record_of(record), bool(arrived))
         except WireError as error:
             raise InputError(queries.where, f"job {number} is damaged: {error}") from None
 

@@ -28,7 +28,7 @@ import click
 import dovetail.cli
 import dovetail.live
 import dovetail.policies  # registers the policies
-from dovetail.cli.job_states import ABBREVIATIONS
+from dovetail.cli.job_selection import ABBREVIATIONS
 from dovetail.cli.main import COMMANDS, cli, run
 from dovetail.core import messages as facts
 from dovetail.core.placement import Interleave, Placement
@@ -137,7 +137,7 @@ def commands() -> str:
             if option not in _EVERYWHERE and not (name in _ABOUT_RUNS and option in shared)
         }
         spelled = " ".join([name, *(u for u in usage if u != "[OPTIONS]")])
-        short = COMMANDS[name][2] if name in COMMANDS else command.get_short_help_str(200)
+        short = COMMANDS[name][1] if name in COMMANDS else command.get_short_help_str(200)
         rows.append((f"`{spelled}`", short.rstrip(".")))
         if own:
             note = "With the options of a run.\n\n" if name in _ABOUT_RUNS else ""
@@ -197,12 +197,12 @@ LIVE_JSON = {
 }
 MESSAGES: dict[str, type] = {
     "ls, history": listing.JobList,
-    "show": one_job.JobDetails,
+    "show": one_job.ShowReply,
     "why": reason.JobExplanation,
     "nodes": cluster.NodeList,
-    "cancel, requeue, hold, release": changes.ChangeAccepted,
+    "cancel, requeue, hold, release": changes.ChangeReply,
     "logs": output.LogText,
-    "ping": cluster.Pong,
+    "ping": cluster.PingReply,
 }
 
 

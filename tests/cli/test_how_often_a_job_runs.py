@@ -175,8 +175,8 @@ def test_the_other_workers_of_a_training_program_start_once_it_made_its_job(
 
     def both_train() -> bool:
         with StoreReader(cluster.folder.store) as reader:
-            record = reader.record(job)
-        return record is not None and record.spoke and len(record.group) == 2
+            stored = reader.job(job)
+        return stored is not None and stored.record.spoke and len(stored.record.group) == 2
 
     cluster.until(both_train, "they never trained together")
     cluster.until(

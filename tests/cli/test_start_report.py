@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.cli.start_report import reported, reporting
+from dovetail.cli.up import reported, reporting
 from dovetail.core.errors import InputError
 from dovetail.live.edges.protocols import StoreError
 

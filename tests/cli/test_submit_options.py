@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from command_runner import Shell
 
-from dovetail.cli.job_numbers import jobs_of
-from dovetail.cli.job_states import ABBREVIATIONS, states_of
+from dovetail.cli.job_selection import ABBREVIATIONS, jobs_of, states_of
 from dovetail.core.errors import InputError
 from dovetail.live.client.client import Client
 from dovetail.live.jobs.lifecycle import State

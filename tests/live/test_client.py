@@ -179,7 +179,7 @@ def test_followers_of_logs_leave_room_for_everyone_else(cluster: ByHand) -> None
         for _ in range(ServerLimits().connections):
             follower = stack.enter_context(socket.socket(socket.AF_UNIX))
             follower.connect(str(cluster.folder.socket))
-            follower.sendall(line_of_question(Logs(str(job), follow=True)))
+            follower.sendall(line_of_question("logs", Logs(str(job), follow=True)))
         others = [stack.enter_context(contextlib.closing(Client(cluster.home))) for _ in range(16)]
         assert [other.show(job).row.job for other in others] == [job] * 16
     server.stop()

@@ -16,8 +16,8 @@ from dovetail.core.errors import InputError
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.store.database import Database, EmptyStore
 from dovetail.live.store.queries import Queries, StoreReader
+from dovetail.live.store.record_codec import DAMAGED
 from dovetail.live.store.store import Store
-from dovetail.live.store.stored_job import DAMAGED
 
 KILLED_S, END_S = 12.0, 90.0
 JOBS = 8
@@ -226,7 +226,7 @@ def outcome_of_a_flip(path: Path, seed: int, text: bytes = b"") -> str:
         return "refused"
     finally:
         with suppress(sqlite3.ProgrammingError):  # it may be closed already
-            s.database.abandon()
+            s.database.close()
     expected = dict.fromkeys(range(1, JOBS + 2), State.COMPLETED)
     other = [job for job in expected | states if states.get(job) != expected.get(job)]
     assert len(other) <= 1, f"bit {bit}: {states}"

@@ -99,7 +99,9 @@ def test_what_waits_while_a_commit_is_under_way_goes_into_the_next_together() ->
 
 def test_an_error_reaches_the_caller_whose_it_is() -> None:
     gate = Gate()
-    group = GroupCommit(Database(None, pages_max=40, crash=gate))
+    database = Database(None, crash=gate)
+    database.connection.execute("PRAGMA max_page_count=40")
+    group = GroupCommit(database)
     seen: dict[str, object] = {}
 
     def attempt(name: str, work: Callable[[sqlite3.Connection], object]) -> None:

@@ -37,11 +37,10 @@ class Scene:
     """An intake over a store in memory; time goes on by a second at each look."""
 
     cluster: Cluster = CLUSTER
-    pages_max: int = 0
     inbox: list[Incoming] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.database = Database(None, pages_max=self.pages_max)
+        self.database = Database(None)
         self.store = Store(self.database, Queries(self.database.connection))
         self._ticks = itertools.count(1)
         self.intake = Intake(self.database, clock=self, cluster=self.cluster, put=self.inbox.append)
@@ -57,7 +56,7 @@ class Scene:
 
     @property
     def jobs(self) -> list[StoredJob]:
-        return self.store.queries.rows(newest=False)
+        return self.store.queries.rows()[::-1]
 
 
 @pytest.fixture
@@ -85,11 +84,11 @@ def test_no_output_goes_into_the_folder_of_the_cluster(scene: Scene, tmp_path: P
 
 
 def test_a_submit_is_on_record_before_the_controller_hears_of_it(scene: Scene) -> None:
-    there: list[JobRecord | None] = []
+    there: list[JobRecord] = []
 
     def put(incoming: Incoming) -> None:
         assert isinstance(incoming, StoredJob)
-        there.append(scene.store.queries.record(incoming.number))
+        there.extend(job.record for job in scene.store.queries.some([incoming.number]))
 
     intake = Intake(scene.database, clock=scene, cluster=CLUSTER, put=put)
     assert intake.submit([Submission(spec(hold=True))], key="k", user="ann") == (1,)
@@ -233,7 +232,8 @@ def test_what_is_allowed_is_not_refused(scene: Scene) -> None:
         replace(spec("clock"), command=(), paced=True, duration_s=5.0),
     ]
     assert scene.submit(*fine) == tuple(range(1, 9))
-    assert [scene.store.queries.spec(job.number) for job in scene.jobs] == fine
+    stored = [scene.store.queries.job(job.number) for job in scene.jobs]
+    assert [job.spec for job in stored if job] == fine
 
 
 def test_too_many_tasks_and_no_job_at_all_are_refused(scene: Scene) -> None:
@@ -309,7 +309,8 @@ def test_of_an_array_the_tasks_that_are_over_are_left_alone(scene: Scene) -> Non
 
 
 def test_a_full_disk_acknowledges_nothing_and_forgets_the_key() -> None:
-    scene = Scene(pages_max=40)
+    scene = Scene()
+    scene.database.connection.execute("PRAGMA max_page_count=40")
     large = spec(script="#!/bin/sh\n" + "x" * 200_000)
     with pytest.raises(StoreError):
         scene.submit(large, key="k")

@@ -23,12 +23,11 @@ from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.controller.worker_loss import CROWDED
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Edges, JournalEntry, Request
+from dovetail.live.edges.protocols import Edges, JournalEntry, Request, StoredState
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
 from dovetail.live.emulation.synthetic import SwitchCosts, synthetic_spec
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.measuring.meter import ReportMeter
-from dovetail.live.store.recovered import Recovered
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
@@ -112,7 +111,7 @@ class Play:
             Edges(VirtualClock(line), inbox, post, kept, kept),
             state,
             parse_policy(self.policy),
-            recovered=Recovered(1),
+            recovered=StoredState(1),
             launches=launch_of,
             meter=ReportMeter(learning) if self.learns else PlainMeter(),
         )

@@ -14,7 +14,7 @@ from dovetail.live.client.client import Client
 from dovetail.live.controller.launches import launcher_in
 from dovetail.live.jobs.record import GangMember, JobRecord
 from dovetail.live.node.transport import TO_AGENTS, Addressed
-from dovetail.live.server.messages.changes import JobsSubmitted, Submit
+from dovetail.live.server.messages.changes import Submit, SubmitReply
 from dovetail.live.server.messages.listing import JobList, ListJobs
 from dovetail.live.server.protocol import line_of_question
 from dovetail.live.server.server import Server
@@ -40,7 +40,7 @@ def test_the_longest_request_is_read_again_and_starts_its_worker(cluster: ByHand
         command=("x" * (COMMAND_BYTES_MAX - ROOM),),
         environment=(("LONG", "é" * (ENVIRONMENT_BYTES_MAX - ROOM)),),
     )
-    assert cluster.ask(Submit("k", (Submission(longest),))) == JobsSubmitted((1,))
+    assert cluster.ask(Submit("k", (Submission(longest),))) == SubmitReply((1,))
     listed = cluster.ask(ListJobs())
     assert isinstance(listed, JobList) and [row.job for row in listed.jobs] == [1]
     kept = cluster.store.find(1)
@@ -56,8 +56,8 @@ def test_what_no_order_could_carry_is_refused_before_it_is_kept(cluster: ByHand)
         InputError, match=r"job 'job': it takes \d+ KiB .*put long values into files"
     ):
         cluster.ask(Submit("k", (Submission(spec()), Submission(wide))))
-    assert cluster.come == [] and cluster.reader.jobs() == 0
-    assert cluster.ask(Submit("k", (Submission(spec()),))) == JobsSubmitted((1,))
+    assert cluster.come == [] and cluster.reader.counts() == {}
+    assert cluster.ask(Submit("k", (Submission(spec()),))) == SubmitReply((1,))
 
 
 def test_a_record_is_read_again_however_many_workers_it_names() -> None:
@@ -87,7 +87,7 @@ def test_raw_text_that_is_not_escaped_is_taken_as_it_is(cluster: ByHand) -> None
     server.start()
     try:
         asked = Submit("k", (Submission(spec(environment=(("CITY", "Köln 東京"),))),))
-        said = json.loads(line_of_question(asked))
+        said = json.loads(line_of_question(asked.verb, asked))
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(str(cluster.folder.socket))
             line.sendall(json.dumps(said, ensure_ascii=False).encode() + b"\n")

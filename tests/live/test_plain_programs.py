@@ -21,9 +21,9 @@ def played(path: Path, *submissions: Submission, faults: tuple[Fault, ...] = ())
     story = Story(seed=1, policy="srtf", submissions=submissions, faults=faults)
     assert not Scene(story, path).play().wrong
     with StoreReader(path) as reader:
-        record = reader.record(1)
-    assert record is not None
-    return record
+        job = reader.job(1)
+    assert job is not None
+    return job.record
 
 
 def test_the_time_limit_of_a_program_that_begins_anew_is_for_its_new_run(tmp_path: Path) -> None:

@@ -22,15 +22,15 @@ from dovetail.live.edges.protocols import JournalEntry, Request
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.status_snapshot import NodeStatus
 from dovetail.live.server import request_handler as desk
-from dovetail.live.server.messages.changes import ChangeAccepted, Drain, JobChange, Submit
-from dovetail.live.server.messages.changes import JobsSubmitted as Taken
+from dovetail.live.server.messages.changes import ChangeReply, Drain, JobChange, Submit
+from dovetail.live.server.messages.changes import SubmitReply as Taken
 from dovetail.live.server.messages.cluster import ListNodes, NodeList, Ping
-from dovetail.live.server.messages.events import History, HistoryPage
+from dovetail.live.server.messages.events import History, HistoryReply
 from dovetail.live.server.messages.listing import JobList, ListJobs
-from dovetail.live.server.messages.one_job import JobDetails, ShowJob
+from dovetail.live.server.messages.one_job import ShowJob, ShowReply
 from dovetail.live.server.messages.output import Logs, LogText
 from dovetail.live.server.messages.reason import ExplainJob, JobExplanation
-from dovetail.live.server.messages.tracking import JobState, JobStates, TrackJobs
+from dovetail.live.server.messages.tracking import JobState, TrackJobs, TrackReply
 from dovetail.live.server.output_text import OutputReader
 from dovetail.live.server.protocol import json_values, line_of_reply
 from dovetail.live.server.requests import Question
@@ -93,7 +93,7 @@ def test_programs_and_clocks_are_kept_apart(cluster: ByHand, home: Path) -> None
 def test_changes_are_kept_as_requests_for_each_job_of_an_array(cluster: ByHand) -> None:
     submit(cluster, Submission(spec(), array=(0, 1, 2)), Submission(spec()))
     cluster.come.clear()
-    assert cluster.ask(JobChange("hold", "h", ("1_2", "4"))) == ChangeAccepted(
+    assert cluster.ask(JobChange("hold", "h", ("1_2", "4"))) == ChangeReply(
         (3, 4), (), ("1_2", "4")
     )
     assert [(r.verb, r.job) for r in cluster.come if isinstance(r, Request)] == [
@@ -107,8 +107,8 @@ def test_changes_are_kept_as_requests_for_each_job_of_an_array(cluster: ByHand) 
 
 
 def test_a_node_that_is_not_there_cannot_be_drained(cluster: ByHand) -> None:
-    assert cluster.ask(Drain("d", 0)) == ChangeAccepted()
-    assert cluster.ask(Drain("u", 0, undo=True)) == ChangeAccepted()
+    assert cluster.ask(Drain("d", 0)) == ChangeReply()
+    assert cluster.ask(Drain("u", 0, undo=True)) == ChangeReply()
     assert [r.verb for r in cluster.come if isinstance(r, Request)] == ["drain", "undrain"]
     with pytest.raises(InputError, match="node 5: there is no such node"):
         cluster.ask(Drain("e", 5))
@@ -233,7 +233,7 @@ def test_a_change_says_for_whom_it_is(cluster: ByHand) -> None:
     cluster.record(2, state=State.COMPLETED, end_s=9.0)
     cluster.run(4, [(0, 0)])
     found = cluster.ask(JobChange("hold", "a", ("1", "2", "2_0", "4")))
-    assert isinstance(found, ChangeAccepted)
+    assert isinstance(found, ChangeReply)
     assert found.jobs == (3,), "of the array only what is not over"
     assert [(left.job, left.why) for left in found.left] == [
         ("1", "it is over (COMPLETED)"),
@@ -369,7 +369,7 @@ def test_the_environment_of_a_job_is_named_but_never_told(cluster: ByHand) -> No
     cluster.run(1, [(0, 0)])
     cluster.store.write(JournalEntry(facts=(Submitted(1.0, 1, 5.0),)))
     shown = cluster.ask(ShowJob("1"))
-    assert isinstance(shown, JobDetails)
+    assert isinstance(shown, ShowReply)
     assert shown.environment == ("A", "API_KEY")
     for asked in (
         ShowJob("1"),
@@ -397,12 +397,12 @@ def test_facts_are_recalled_page_by_page(cluster: ByHand) -> None:
     after = 0
     while after >= 0:
         page = cluster.ask(History(after=after, limit=3))
-        assert isinstance(page, HistoryPage)
+        assert isinstance(page, HistoryReply)
         pages.append(len(page.events))
         after = page.more_after
     assert pages == [3, 1]
     of_two = cluster.ask(History("2"))
-    assert isinstance(of_two, HistoryPage)
+    assert isinstance(of_two, HistoryReply)
     assert [f.line.partition('"e":"')[2].partition('"')[0] for f in of_two.events] == [
         "submitted",
         "started",
@@ -514,7 +514,7 @@ def test_states_of_jobs_are_tracked_with_all_tasks_of_arrays(cluster: ByHand) ->
     submit(cluster, Submission(spec(), array=(0, 1)), Submission(spec()))
     cluster.record(2, state=State.COMPLETED, exit_code=0)
     found = cluster.ask(TrackJobs(("1", "3")))
-    assert isinstance(found, JobStates)
+    assert isinstance(found, TrackReply)
     assert [(j.job, j.state) for j in found.jobs] == [
         (1, "PENDING"),
         (2, "COMPLETED"),

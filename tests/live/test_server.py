@@ -22,13 +22,13 @@ from dovetail.live.client.client import Client, NoController
 from dovetail.live.edges.protocols import StoreError
 from dovetail.live.server import server as server_module
 from dovetail.live.server.messages.changes import (
-    ChangeAccepted,
+    ChangeReply,
     Down,
     JobChange,
-    JobsSubmitted,
     Submit,
+    SubmitReply,
 )
-from dovetail.live.server.messages.cluster import Ping, Pong
+from dovetail.live.server.messages.cluster import Ping, PingReply
 from dovetail.live.server.messages.one_job import ShowJob
 from dovetail.live.server.messages.output import Logs, LogText
 from dovetail.live.server.protocol import line_of_question
@@ -39,7 +39,7 @@ from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 from patience import PATIENCE_S
 
-PONG = Pong(1, 1, "0", "fifo", "local", "unknown", 0.0)
+PONG = PingReply(1, 1, "0", "fifo", "local", "unknown", 0.0)
 QUICK = ServerLimits(
     connections=4,
     first_line_s=PATIENCE_S,
@@ -67,7 +67,7 @@ class Echo:
             case Ping():
                 yield PONG
             case Submit():
-                yield JobsSubmitted(tuple(range(1, 1 + len(question.submissions))))
+                yield SubmitReply(tuple(range(1, 1 + len(question.submissions))))
             case ShowJob(job):
                 raise InputError(f"job {job}", "there is no such job")
             case Logs():
@@ -78,7 +78,7 @@ class Echo:
             case JobChange("hold"):
                 raise RuntimeError("hunter2")
             case _:
-                yield ChangeAccepted()
+                yield ChangeReply()
 
 
 @pytest.fixture
@@ -394,12 +394,12 @@ def test_a_question_is_exactly_one_of_the_known_or_refused(said: dict[str, Any])
         asked = question_of(json.loads(json.dumps(said)))
     except WireError:
         return
-    assert question_of(json.loads(line_of_question(asked))) == asked
+    assert question_of(json.loads(line_of_question(asked.verb, asked))) == asked
 
 
 def test_a_question_says_no_more_than_what_is_unusual() -> None:
     spec = JobSpec(name="a", command=("true",), workdir="/")
-    assert json.loads(line_of_question(Submit("k", (Submission(spec),)))) == {
+    assert json.loads(line_of_question("submit", Submit("k", (Submission(spec),)))) == {
         "verb": "submit",
         "key": "k",
         "submissions": [{"spec": {"name": "a", "command": ["true"], "workdir": "/"}}],
@@ -429,7 +429,7 @@ def test_a_request_whose_reply_was_lost_is_asked_again_with_the_same_key(
     real = server_module.line_of_reply
 
     def lost(reply: Reply) -> bytes:
-        if isinstance(reply, JobsSubmitted) and lose:
+        if isinstance(reply, SubmitReply) and lose:
             lose.pop()
             raise BrokenPipeError
         return real(reply)

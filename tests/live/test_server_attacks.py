@@ -14,7 +14,7 @@ from time import sleep
 import pytest
 
 from dovetail.live.client.client import Client, NoController
-from dovetail.live.server.messages.cluster import Pong
+from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.messages.listing import JobList, JobRow, ListJobs
 from dovetail.live.server.messages.output import Logs, LogText
 from dovetail.live.server.requests import Question, Reply
@@ -39,7 +39,7 @@ class Lists:
         elif isinstance(question, Logs):
             yield LONG_TEXT
         else:
-            yield Pong(1, 1, "0", "fifo", "local", "unknown", 0.0)
+            yield PingReply(1, 1, "0", "fifo", "local", "unknown", 0.0)
 
 
 @pytest.fixture

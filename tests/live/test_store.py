@@ -70,11 +70,11 @@ def test_what_was_written_is_there_after_the_process_is_gone(path: Path) -> None
             meta=(("measured", "{}"),),
         )
     )
-    database.abandon()
+    database.close()
 
     database = Database(path)
     recovered = store_of(database).recover()
-    assert recovered.jobs == (StoredJob(1, spec("a", script=SCRIPT, hold=True), running),)
+    assert recovered.jobs == (StoredJob(spec("a", script=SCRIPT, hold=True), running),)
     (waiting,) = recovered.accepted
     assert (waiting.number, waiting.spec, waiting.record.submit_s) == (2, spec("b"), 1.0)
     assert recovered.now_s == 2.0
@@ -179,7 +179,7 @@ def test_a_kill_at_any_point_leaves_all_or_nothing_of_each_write(path: Path, at:
 
     with pytest.raises(Killed):
         work()
-    database.abandon()
+    database.close()
 
     cycles, point = divmod(at, 6)  # a submit, then an entry; each begins, commits, has committed
     database = Database(path)
@@ -195,7 +195,8 @@ def test_a_kill_at_any_point_leaves_all_or_nothing_of_each_write(path: Path, at:
 
 
 def test_a_full_disk_refuses_what_does_not_fit_and_changes_nothing(path: Path) -> None:
-    database = Database(path, pages_max=40)
+    database = Database(path)
+    database.connection.execute("PRAGMA max_page_count=40")
     store = store_of(database)
     kept: list[int] = []
 
@@ -230,7 +231,7 @@ def test_of_several_works_only_the_one_that_fails_is_undone() -> None:
     )
     assert [type(o.error) for o in outcomes] == [type(None), InputError, type(None)]
     store = store_of(database)
-    assert [job.spec.name for job in store.queries.rows(newest=False)] == ["a", "b"]
+    assert [job.spec.name for job in store.queries.rows()] == ["b", "a"]
     database.close()
 
 
@@ -366,12 +367,13 @@ def test_a_reader_sees_what_was_committed_and_cannot_write(path: Path) -> None:
         add_jobs(database.connection, [spec("unsaid")], 2.0)
         assert [job.spec.name for job in reader.rows()] == ["a", "b", "a"]
         database.connection.execute("ROLLBACK")
-        assert [job.number for job in reader.rows(name="a", newest=False)] == [1, 3]
+        assert [job.number for job in reader.rows(name="a")] == [3, 1]
         assert [job.number for job in reader.rows(user="bob")] == [2]
         assert [job.number for job in reader.rows(limit=2)] == [3, 2]
         assert reader.counts() == {State.PENDING: 3}
-        assert reader.spec(3) == spec("a", script=SCRIPT)
-        assert reader.spec(4) is None and reader.record(4) is None
+        third = reader.job(3)
+        assert third is not None and third.spec == spec("a", script=SCRIPT)
+        assert reader.job(4) is None
         store.write(JournalEntry(records=(JobRecord(2, State.FAILED, end_s=9.0),)))
         assert reader.counts() == {State.PENDING: 2, State.FAILED: 1}
         assert [job.number for job in reader.rows({State.FAILED})] == [2]

@@ -4,11 +4,10 @@ import pytest
 
 from dovetail.core.cluster import Cluster
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Edges, JournalEntry
+from dovetail.live.edges.protocols import Edges, JournalEntry, StoredState
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.serving.scheduler import build_scheduler
-from dovetail.live.store.recovered import Recovered
 from dovetail.wire.agent import AgentOrder, StartWorker
 from dovetail.wire.spec import JobSpec
 from plain_meter import PlainMeter
@@ -38,7 +37,7 @@ def shareable(*users: str, allowed: bool) -> list[bool]:
         Edges(clock, inbox, nothing, nothing, nothing),
         scheduler.state,
         scheduler.policy,
-        recovered=Recovered(1, accepted=jobs),
+        recovered=StoredState(1, accepted=jobs),
         launches=lambda number, spec: StartWorker(number, -1, -1, -1, (), "", "", ""),
         meter=PlainMeter(),
         owner="ann",

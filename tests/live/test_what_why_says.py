@@ -15,11 +15,11 @@ from dovetail.core.messages import Reason
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.status_snapshot import NodeStatus, StatusSnapshot
 from dovetail.live.node.launcher import StartDeferred
-from dovetail.live.server.messages.changes import ChangeAccepted, JobChange, SkippedJob
+from dovetail.live.server.messages.changes import ChangeReply, JobChange, SkippedJob
 from dovetail.live.server.messages.listing import JobList, JobRow, ListJobs
-from dovetail.live.server.messages.one_job import JobDetails, ShowJob
+from dovetail.live.server.messages.one_job import ShowJob, ShowReply
 from dovetail.live.server.messages.reason import ExplainJob, JobExplanation
-from dovetail.live.server.messages.tracking import JobState, JobStates, TrackJobs
+from dovetail.live.server.messages.tracking import JobState, TrackJobs, TrackReply
 from dovetail.live.store.record_codec import spec_of, spec_text
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.submission import Submission
@@ -125,7 +125,7 @@ def test_a_job_runs_while_it_runs_and_not_while_it_waits(cluster: ByHand) -> Non
     cluster.record(3, ran_s=20.0, first_start_s=10.0, **ended)
     assert [row(cluster, job).ran_s for job in (1, 2, 3)] == [35.0, 5.0, 20.0]
     shown = cluster.ask(ShowJob("1"))
-    assert isinstance(shown, JobDetails) and shown.ran_s == 35.0
+    assert isinstance(shown, ShowReply) and shown.ran_s == 35.0
 
 
 def test_jobs_that_are_not_there_keep_nothing_from_being_done_to_the_others(
@@ -134,7 +134,7 @@ def test_jobs_that_are_not_there_keep_nothing_from_being_done_to_the_others(
     submit(cluster, Submission(spec()), Submission(spec(), (5, 7)))
     found = cluster.ask(JobChange("hold", "h", ("1", "9", "2_6", "2_7")))
     gone = "there is no such job"
-    assert found == ChangeAccepted(
+    assert found == ChangeReply(
         (1, 3), (SkippedJob("9", gone), SkippedJob("2_6", gone)), ("1", "2_7")
     )
     with pytest.raises(InputError, match=f"^job 9: {gone}$"):
@@ -154,7 +154,7 @@ def test_many_jobs_are_tracked_by_name_state_and_code(cluster: ByHand) -> None:
     cluster.record(2, state=State.FAILED, exit_code=3, end_s=9.0)
     cluster.record(3, state=State.CANCELLED, end_s=9.0)
     found = cluster.ask(TrackJobs(("1", "1_1", "1201")))
-    assert isinstance(found, JobStates) and len(found.jobs) == 1201
+    assert isinstance(found, TrackReply) and len(found.jobs) == 1201
     assert found.jobs[:3] == (
         JobState(1, "1_0", "PENDING"),
         JobState(2, "1_1", "FAILED", 3),

@@ -85,7 +85,7 @@ class Kept:
 
     def job(self, job: int) -> StoredJob | None:
         done = JobRecord(job, submit_s=0.0, state=State.COMPLETED, done_s=7.0)
-        return StoredJob(job, self.specs.get(job, SPEC), done)
+        return StoredJob(self.specs.get(job, SPEC), done)
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """Returns the submissions of the log by job."""

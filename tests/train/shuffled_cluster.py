@@ -442,7 +442,7 @@ class ShuffledCluster:
                 node.forks.hit(kept, signal.SIGKILL)
             node.end()
         self.loop.close()
-        self._database.abandon()
+        self._database.close()
         for node in self.nodes:
             for kept in node.forks.kept.values():
                 kept.process.join()

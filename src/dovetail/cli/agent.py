@@ -75,14 +75,14 @@ def _detach(home: Path, serve: Callable[[Callable[[], None]], None]) -> None:
         os.write(write_end, b"ready")
         os.close(write_end)
 
-    code = 1
+    code, failure = 1, ""
     try:
         _redirect(home / "nodes" / "agent.log")
         serve(ready)
         code = 0
     except DovetailError as error:
-        _log(f"cannot run: {error}")
-        _report(write_end, str(error))
+        failure = str(error)
+        _log(f"cannot run: {failure}")
     except SystemExit:
         # SIGTERM: the workers of this machine continue, and a later agent adopts them.
         code = 0
@@ -90,15 +90,12 @@ def _detach(home: Path, serve: Callable[[Callable[[], None]], None]) -> None:
         import traceback
 
         traceback.print_exc()
-        _report(write_end, f"{type(error).__name__}: {error}")
+        failure = f"{type(error).__name__}: {error}"
     finally:
+        with suppress(OSError):  # The pipe is closed if the agents have reported that they listen.
+            os.write(write_end, failure.encode())
         sys.stderr.flush()
         os._exit(code)
-
-
-def _report(write_end: int, text: str) -> None:
-    with suppress(OSError):  # The pipe is closed once the agents have reported that they listen.
-        os.write(write_end, text.encode())
 
 
 def _redirect(log: Path) -> None:
@@ -119,7 +116,7 @@ def _serve(
 ) -> None:
     from dovetail.files.whole_file import PRIVATE, write_whole
     from dovetail.live.engines.agent_server import AgentServer
-    from dovetail.live.engines.engine import agent_lock, control_socket, running_engine
+    from dovetail.live.engines.engine import EMULATED, agent_lock, control_socket, running_engine
     from dovetail.live.node.transport import EventLoop
     from dovetail.wire.agent import WIRE_VERSION
 
@@ -134,7 +131,10 @@ def _serve(
     with ExitStack() as stack:
         stack.callback(os.close, lock)
         loop = stack.enter_context(closing(EventLoop()))
-        nodes, count = _nodes(home, words, json.loads(given), loop, clock)
+        if words.kind == EMULATED:
+            nodes, count = _emulated(words, json.loads(given))
+        else:
+            nodes, count = _local(home, words, loop, clock)
         stack.callback(nodes.close)
         server = AgentServer(
             loop, control_socket(home), nodes, count, clock, speed=words.speed, log=_log
@@ -170,16 +170,6 @@ def _lock(home: Path) -> int:
     return lock
 
 
-def _nodes(
-    home: Path, words: EngineSpec, given: OptionTexts, loop: EventLoop, clock: Callable[[], float]
-) -> tuple[EngineNodes, int]:
-    from dovetail.live.engines.engine import EMULATED
-
-    if words.kind == EMULATED:
-        return _emulated(words, given)
-    return _local(home, words, loop, clock)
-
-
 def _local(
     home: Path, words: EngineSpec, loop: EventLoop, clock: Callable[[], float]
 ) -> tuple[EngineNodes, int]:
@@ -207,9 +197,8 @@ def _local(
     except DovetailError:
         groups.close()
         raise
-    alive = nodes.alive
-    if alive:
-        _log(f"found {len(alive)} running workers")
+    if nodes.alive:
+        _log(f"found {len(nodes.alive)} running workers")
     return nodes, len(devices)
 
 

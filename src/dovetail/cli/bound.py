@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from dovetail.cli.options import load_trace, world_options
+from dovetail.cli.options import json_option, load_trace, world_options
 from dovetail.cli.progress import busy
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--elastic", is_flag=True, help="Allow policies that resize jobs.")
 @click.option("--sharing", is_flag=True, help="Allow policies that run two jobs on one GPU.")
 @click.option("--interleaving", is_flag=True, help="Allow policies that interleave stages.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def bound(
     trace: str,
     elastic: bool,

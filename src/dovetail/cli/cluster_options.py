@@ -44,11 +44,11 @@ def client_of(home: Path) -> Client:
 
 def looking_back(home: Path, ask: Callable[[Client], T]) -> T:
     """Returns the answer of the controller, or of the folder alone if no controller runs."""
-    from dovetail.live.client.client import ControllerAbsent
+    from dovetail.live.client.client import ControllerDown
 
     try:
         return ask(client_of(home))
-    except ControllerAbsent:
+    except ControllerDown:
         if not (home.expanduser() / "store.db").exists():
             raise
     from dovetail.live.client.offline import OfflineClient

@@ -39,10 +39,10 @@ def span(seconds: float) -> str:
 
 def gpus_text(row: JobRow) -> str:
     """Returns allocated and requested GPUs: `2`, `2 of 4`, or `2 of 1..4` for an elastic job."""
-    asked = f"{row.min_gpus}..{row.max_gpus}" if row.min_gpus < row.max_gpus else str(row.gpus)
-    if not row.held_gpus or (asked == str(row.held_gpus)):
-        return asked
-    return f"{row.held_gpus} of {asked}"
+    requested = f"{row.min_gpus}..{row.max_gpus}" if row.min_gpus < row.max_gpus else str(row.gpus)
+    if not row.held_gpus or (requested == str(row.held_gpus)):
+        return requested
+    return f"{row.held_gpus} of {requested}"
 
 
 def progress_text(row: JobRow) -> str:

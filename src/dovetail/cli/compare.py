@@ -1,4 +1,4 @@
-"""`dovetail compare`: simulates several policies on one trace and ranks them."""
+"""`dovetail compare` and `demo`: simulate several policies on one trace and rank them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from dovetail.cli.options import load_trace, output_folder, world_options
+from dovetail.cli.options import (
+    folder_option,
+    json_option,
+    load_trace,
+    output_folder,
+    processes_option,
+    world_options,
+)
 from dovetail.cli.progress import bar, busy
 
 if TYPE_CHECKING:
+    from dovetail.record.result import Comparison
     from dovetail.study.option_texts import OptionTexts
+
+DEMO_POLICIES = "fifo backfill sjf srtf srsf tiresias gittins"
 
 
 @click.command()
@@ -23,14 +33,9 @@ if TYPE_CHECKING:
 @click.option("--windows", default=0, help="Number of windows of the trace to replicate over.")
 @click.option("--window-days", default=7.0, show_default=True, help="Length of a window.")
 @click.option("--seeds", default=1, show_default=True, help="Number of seeds to replicate over.")
-@click.option(
-    "--processes",
-    default=0,
-    type=click.IntRange(0),
-    help="Number of worker processes. [default: one per core]",
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@processes_option
+@folder_option
+@json_option
 def compare(
     trace: str,
     policies: str,
@@ -56,10 +61,9 @@ def compare(
       dovetail compare month.csv --policies fifo,backfill,sjf,srtf --cluster 32x8 -o report
     """
     from dovetail.core.units import DAY_S
-    from dovetail.report.tables import comparison_view
     from dovetail.study.compare import Replication
     from dovetail.study.compare import compare as run
-    from dovetail.study.folder import comparison_dict, write_comparison
+    from dovetail.study.folder import write_comparison
     from dovetail.study.option_texts import check_window, read_options, split_policies
     from dovetail.study.traces import with_models
 
@@ -83,11 +87,87 @@ def compare(
         if folder is not None:
             with busy("writing"):
                 write_comparison(comparison, folder)
+    _print(comparison, as_json)
+    if output is not None and not as_json:
+        click.echo(f"written to {output}, report: {output / 'report.html'}", err=True)
+
+
+@click.command()
+@click.option("--jobs", default=8000, show_default=True, help="Number of jobs.")
+@click.option("--days", default=30.0, show_default=True, help="Length of the trace.")
+@click.option("--load", default=0.9, show_default=True, help="Offered load on the cluster.")
+@click.option("--cluster", default="32x8", show_default=True, help="NODESxGPUS, or a TOML file.")
+@click.option(
+    "--policies", default=DEMO_POLICIES, show_default=True, help="Policies, separated by spaces."
+)
+@click.option(
+    "--seed", default=1, type=click.IntRange(0), show_default=True, help="Seed of the trace."
+)
+@processes_option
+@folder_option
+@json_option
+def demo(
+    jobs: int,
+    days: float,
+    load: float,
+    cluster: str,
+    policies: str,
+    seed: int,
+    processes: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Generate a trace of one month, compare policies on it and write a report.
+
+    \b
+    Example:
+      dovetail demo -o demo-report
+    """
+    from dovetail.study.compare import compare as run
+    from dovetail.study.folder import write_comparison
+    from dovetail.study.option_texts import split_policies
+    from dovetail.study.options import Options
+    from dovetail.traces.canonical import write_trace
+    from dovetail.traces.cluster_file import read_cluster
+    from dovetail.traces.generate import Recipe, generate
+
+    machines = read_cluster(cluster)
+    recipe = Recipe(
+        "philly-like", jobs=jobs, days=days, load=load, cluster_gpus=machines.gpus, seed=seed
+    )
+    with output_folder(output) as folder:
+        trace = generate(recipe)
+        click.echo(
+            f"{len(trace)} jobs in {days:g} days, offered load {load:g} on {machines.gpus} GPUs, "
+            f"seed {seed}",
+            err=True,
+        )
+        with bar("comparing", 1.0) as show:
+            comparison = run(
+                trace,
+                split_policies(policies),
+                Options(machines, seed=seed),
+                processes=processes,
+                keep_spans=folder is not None,
+                progress=show,
+            )
+        if folder is not None:
+            with busy("writing the report"):
+                write_trace(trace, folder / "trace.csv")
+                write_comparison(comparison, folder)
+    _print(comparison, as_json)
+    if output is not None and not as_json:
+        again = f'--policies "{policies}" --cluster {cluster} --seed {seed}'
+        click.echo(f"\nReport with plots: {output / 'report.html'}")
+        click.echo(f"To repeat: dovetail compare {output / 'trace.csv'} {again}")
+
+
+def _print(comparison: Comparison, as_json: bool) -> None:
+    from dovetail.cli.terminal import show
+    from dovetail.report.tables import comparison_view
+    from dovetail.study.folder import comparison_dict
+
     if as_json:
         click.echo(json.dumps(comparison_dict(comparison)))
-        return
-    from dovetail.cli.screen import show as print_view
-
-    print_view(comparison_view(comparison))
-    if output is not None:
-        click.echo(f"written to {output}, report: {output / 'report.html'}", err=True)
+    else:
+        show(comparison_view(comparison))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from dovetail.cli.cluster_options import asks_a_cluster, counted, looking_back, say_json
-from dovetail.cli.job_states import states_of
+from dovetail.cli.job_selection import states_of
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,19 +72,12 @@ def history(
     elif job or events:
         looking_back(home, lambda client: _facts(client, job, everything, as_json))
     else:
-        wanted = Wanted(states, user, name, since, limit)
-        looking_back(home, lambda client: _ended(client, wanted, as_json))
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A selection of ended jobs."""
-
-    states: tuple[str, ...]
-    user: str
-    name: str
-    since: str
-    limit: int
+        looking_back(
+            home,
+            lambda client: _ended(
+                client, as_json, states=states, user=user, name=name, since=since, limit=limit
+            ),
+        )
 
 
 def _export(home: Path, export: Path | None, trace: Path | None, as_json: bool) -> None:
@@ -108,7 +102,6 @@ def _export(home: Path, export: Path | None, trace: Path | None, as_json: bool) 
 
 
 def _facts(client: Client, job: str, everything: bool, as_json: bool) -> None:
-    from dovetail.cli.fact_text import fact_text
     from dovetail.live.server.protocol import ENDLESS_S
 
     for event in client.history(job):
@@ -122,31 +115,80 @@ def _facts(client: Client, job: str, everything: bool, as_json: bool) -> None:
             if (fact.get("length_s") or 0.0) > ENDLESS_S:
                 fact["length_s"] = None
             line = json.dumps(fact, separators=(",", ":"))
-            click.echo(line if as_json else fact_text(fact, event.called))
+            click.echo(line if as_json else _fact_text(fact, event.called))
 
 
-def _ended(client: Client, wanted: Wanted, as_json: bool) -> None:
+def _fact_text(fact: Mapping[str, object], called: str) -> str:
+    """Returns time, event, job (its name is `called`, empty for none) and details of a record."""
+    from dovetail.cli.cluster_tables import span
+
+    job = f" job {called}" if called else ""
+    details = ", ".join(f"{k} {_text(k, v)}" for k, v in fact.items() if k not in ("t", "e", "job"))
+    t_s = cast(float, fact.get("t", 0.0))
+    return f"{span(float(t_s)):>12}  {fact.get('e')}{job}  {details}".rstrip()
+
+
+def _text(name: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name == "on":
+        spans = cast(Iterable[tuple[int, int]], value)
+        return " + ".join(f"{gpus} on node {node}" for node, gpus in spans)
+    if name == "gpu_ids":
+        ids_by_node = cast(Iterable[Iterable[int]], value)
+        return "+".join(",".join(map(str, ids)) for ids in ids_by_node)
+    if name == "reasons":
+        reasons = cast(Iterable[Mapping[str, object]], value)
+        codes = Counter(str(reason.get("code")) for reason in reasons)
+        return " ".join(code if n == 1 else f"{code} ({n})" for code, n in codes.items()) or "-"
+    if isinstance(value, int | float):
+        return _number(name, value)
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def _number(name: str, value: float) -> str:
+    from dovetail.cli.cluster_tables import span
+
+    if name.endswith("_s") or name == "from":
+        return span(value)
+    if name.endswith("_bytes"):
+        return f"{value / 2**30:.1f}G"
+    return f"{value:.2f}" if name in ("rate", "scale") else f"{value:g}"
+
+
+def _ended(
+    client: Client,
+    as_json: bool,
+    *,
+    states: tuple[str, ...],
+    user: str,
+    name: str,
+    since: str,
+    limit: int,
+) -> None:
     from dovetail.live.jobs.lifecycle import TERMINAL, State
 
-    states = states_of(wanted.states) or tuple(sorted(TERMINAL))
-    for state in states:
+    wanted_states = states_of(states) or tuple(sorted(TERMINAL))
+    for state in wanted_states:
         if state in set(State) - TERMINAL:
             raise InputError(
                 f"--state {state}", "such jobs have not ended", "dovetail ls lists them"
             )
     listing = client.jobs(
-        states=states,
-        user=wanted.user,
-        name=wanted.name,
-        since_s=_since_s(client, wanted.since) if wanted.since else 0.0,
-        limit=wanted.limit,
+        states=wanted_states,
+        user=user,
+        name=name,
+        since_s=_since_s(client, since) if since else 0.0,
+        limit=limit,
     )
     if as_json:
         say_json(listing)
         return
     if not listing.jobs:
-        filtered = wanted.states or wanted.user or wanted.name or wanted.since
-        click.echo("no such job has ended" if filtered else "no job has ended yet")
+        is_filtered = states or user or name or since
+        click.echo("no such job has ended" if is_filtered else "no job has ended yet")
         return
     from dovetail.cli import terminal
     from dovetail.cli.cluster_tables import ended_lines

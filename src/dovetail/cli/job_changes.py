@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
-from dovetail.cli.job_numbers import jobs_of
-from dovetail.cli.job_states import states_of
+from dovetail.cli.job_selection import jobs_of, states_of
 from dovetail.live.jobs.lifecycle import TERMINAL
 
 LISTED_MAX, PRINTED_MAX = 100_000, 50
@@ -49,8 +48,9 @@ def cancel(
         raise click.UsageError("specify either jobs, or --all, --state, --user or --name")
     selected = not jobs
     if selected:
-        wanted = states_of(states)
-        listing = client_of(home).jobs(states=wanted, user=user, name=name, limit=LISTED_MAX)
+        listing = client_of(home).jobs(
+            states=states_of(states), user=user, name=name, limit=LISTED_MAX
+        )
         jobs = tuple(str(row.job) for row in listing.jobs if row.state not in TERMINAL)
     if jobs:
         return _change("cancel", home, jobs, as_json, selected=selected)
@@ -58,59 +58,37 @@ def cancel(
     return 0
 
 
-@click.command("requeue")
-@click.argument("jobs", nargs=-1, required=True)
-@asks_a_cluster
-def requeue(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
-    """Requeue jobs that are running or have ended.
-
-    \b
-    Example:
-      dovetail requeue 12
-    """
-    return _change("requeue", home, jobs, as_json)
-
-
-@click.command("hold")
-@click.argument("jobs", nargs=-1, required=True)
-@asks_a_cluster
-def hold(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
-    """Hold pending jobs in the queue until they are released.
-
-    \b
-    Example:
-      dovetail hold 12
-    """
-    return _change("hold", home, jobs, as_json)
-
-
-@click.command("release")
-@click.argument("jobs", nargs=-1, required=True)
-@asks_a_cluster
-def release(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
-    """Release held jobs: the policy may start them again.
-
-    \b
-    Example:
-      dovetail release 12
-    """
-    return _change("release", home, jobs, as_json)
-
-
 def _change(
     verb: str, home: Path, jobs: tuple[str, ...], as_json: bool, *, selected: bool = False
 ) -> int:
-    changed = client_of(home).change(verb, *jobs_of(jobs))
+    reply = client_of(home).change(verb, *jobs_of(jobs))
     if as_json:
-        say_json(changed)
-    elif len(changed.jobs) > PRINTED_MAX:
-        click.echo(f"{len(changed.jobs)} jobs {DONE[verb]}")
+        say_json(reply)
+    elif len(reply.jobs) > PRINTED_MAX:
+        click.echo(f"{len(reply.jobs)} jobs {DONE[verb]}")
     else:
-        for job in changed.called:
+        for job in reply.called:
             click.echo(f"job {job} {DONE[verb]}")
     if selected:
         # Jobs that were selected by state may have ended since then: that is no failure.
         return 0
-    for left in changed.left:
-        click.echo(f"dovetail: job {left.job}: {left.why}", err=True)
-    return 1 if changed.left else 0
+    for skipped in reply.left:
+        click.echo(f"dovetail: job {skipped.job}: {skipped.why}", err=True)
+    return 1 if reply.left else 0
+
+
+def _command(verb: str, summary: str) -> click.Command:
+    """Returns the command of a verb that takes nothing but jobs."""
+
+    @click.command(verb, help=f"{summary}\n\n\b\nExample:\n  dovetail {verb} 12")
+    @click.argument("jobs", nargs=-1, required=True)
+    @asks_a_cluster
+    def change(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
+        return _change(verb, home, jobs, as_json)
+
+    return change
+
+
+requeue = _command("requeue", "Requeue jobs that are running or have ended.")
+hold = _command("hold", "Hold pending jobs in the queue until they are released.")
+release = _command("release", "Release held jobs: the policy may start them again.")

@@ -16,37 +16,34 @@ from dovetail.core.errors import DovetailError, InputError
 from dovetail.version import __version__
 
 COMMANDS = {
-    "simulate": ("dovetail.cli.simulate", "simulate", "Simulate one policy on a trace."),
-    "compare": ("dovetail.cli.compare", "compare", "Compare several policies on a trace."),
-    "bound": (
-        "dovetail.cli.bound",
-        "bound",
-        "Print a lower bound on the mean JCT of any schedule.",
-    ),
-    "policies": ("dovetail.cli.policies", "policies", "List the policies and their parameters."),
-    "models": ("dovetail.cli.models", "models", "List the models of the model zoo."),
-    "profile": ("dovetail.cli.profile", "profile", "Profile a training script."),
-    "trace": ("dovetail.cli.trace", "trace", "Import, describe and generate traces."),
-    "replay": ("dovetail.cli.replay", "replay", "Replay an event log and compare decisions."),
-    "up": ("dovetail.cli.up", "up", "Start a live cluster on this machine."),
-    "down": ("dovetail.cli.up", "down", "Stop the controller of the live cluster."),
-    "submit": ("dovetail.cli.submit", "submit", "Submit jobs to the live cluster."),
-    "ls": ("dovetail.cli.job_list", "ls", "List the jobs of the live cluster."),
-    "show": ("dovetail.cli.job_list", "show", "Show the details of one job."),
-    "logs": ("dovetail.cli.job_logs", "logs", "Print the output of a job."),
-    "why": ("dovetail.cli.why", "why", "Explain the state of a job."),
-    "top": ("dovetail.cli.top", "top", "Monitor the live cluster."),
-    "cancel": ("dovetail.cli.job_changes", "cancel", "Cancel jobs."),
-    "requeue": ("dovetail.cli.job_changes", "requeue", "Requeue jobs."),
-    "hold": ("dovetail.cli.job_changes", "hold", "Hold pending jobs in the queue."),
-    "release": ("dovetail.cli.job_changes", "release", "Release held jobs."),
-    "nodes": ("dovetail.cli.cluster_nodes", "nodes", "List the nodes and the jobs on their GPUs."),
-    "drain": ("dovetail.cli.cluster_nodes", "drain", "Stop placing jobs on a node."),
-    "history": ("dovetail.cli.history", "history", "Show or export the history of the jobs."),
-    "demo": ("dovetail.cli.demo", "demo", "Compare seven policies on a generated trace."),
+    "simulate": ("simulate", "Simulate one policy on a trace."),
+    "compare": ("compare", "Compare several policies on a trace."),
+    "bound": ("bound", "Print a lower bound on the mean JCT of any schedule."),
+    "policies": ("policies", "List the policies and their parameters."),
+    "models": ("models", "List the models of the model zoo."),
+    "profile": ("profile", "Profile a training script."),
+    "trace": ("trace", "Import, describe and generate traces."),
+    "replay": ("replay", "Replay an event log and compare decisions."),
+    "up": ("up", "Start a live cluster on this machine."),
+    "down": ("up", "Stop the controller of the live cluster."),
+    "submit": ("submit", "Submit jobs to the live cluster."),
+    "ls": ("jobs", "List the jobs of the live cluster."),
+    "show": ("jobs", "Show the details of one job."),
+    "logs": ("jobs", "Print the output of a job."),
+    "why": ("jobs", "Explain the state of a job."),
+    "top": ("top", "Monitor the live cluster."),
+    "cancel": ("job_changes", "Cancel jobs."),
+    "requeue": ("job_changes", "Requeue jobs."),
+    "hold": ("job_changes", "Hold pending jobs in the queue."),
+    "release": ("job_changes", "Release held jobs."),
+    "nodes": ("top", "List the nodes and the jobs on their GPUs."),
+    "drain": ("top", "Stop placing jobs on a node."),
+    "history": ("history", "Show or export the history of the jobs."),
+    "demo": ("compare", "Compare seven policies on a generated trace."),
 }
+"""The module in this package that has each command under its name, and the summary."""
 
-HIDDEN = {"agent": ("dovetail.cli.agent", "agent", "Run the agents of all nodes of an engine.")}
+HIDDEN = {"agent": ("agent", "Run the agents of all nodes of an engine.")}
 """Internal commands, which `--help` does not list."""
 
 OTHER_SCHEDULERS = {
@@ -87,8 +84,7 @@ class LazyGroup(click.Group):
         entry = COMMANDS.get(cmd_name) or HIDDEN.get(cmd_name)
         if entry is None:
             return None
-        module, attribute, _ = entry
-        command: click.Command = getattr(import_module(module), attribute)
+        command: click.Command = getattr(import_module(f"dovetail.cli.{entry[0]}"), cmd_name)
         return command
 
     def resolve_command(
@@ -104,7 +100,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of commands without importing any."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,15 +1,17 @@
-"""`dovetail models`: what the zoo knows, where it comes from, and how well it fits."""
+"""`dovetail models`: the profiles of the zoo, their provenance, and slowdowns of pairs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
 
-from dovetail.cli.model_pairs import moved_to, pairs
-from dovetail.physics.sharing.contention import shipped_contention
+from dovetail.cli.options import json_option
+from dovetail.core.errors import InputError, nearest
+from dovetail.physics.sharing.contention import load, shipped_contention
+from dovetail.physics.sharing.pair_law import MeasuredInterference
 from dovetail.physics.speed.throughput import iteration_s, throughput_table
 from dovetail.physics.zoo.device import devices
 from dovetail.physics.zoo.models import Catalogue, shipped_sets
@@ -25,19 +27,20 @@ from dovetail.physics.zoo.provenance import Sourced
 SHOWN_GPUS = 64
 
 
-def _json_option(command: click.decorators.FC) -> click.decorators.FC:
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+def _moved_to(command: str) -> str:
+    """Returns the advice for a command of earlier versions that fitted profiles."""
+    return f"run `python -m tools.zoo {command} --data DIR` in a checkout of Dovetail instead"
 
 
 class ModelsGroup(click.Group):
-    """Says where refits are made, which was a command here."""
+    """Refuses `models fit`, a command of earlier versions, and names the new one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Returns the command that was typed."""
         if args and args[0] == "fit":
-            raise click.ClickException(f"'models fit' is no longer a command: {moved_to('fit')}")
+            raise click.ClickException(f"'models fit' is no longer a command: {_moved_to('fit')}")
         return super().resolve_command(ctx, args)
 
 
@@ -49,7 +52,7 @@ class ModelsGroup(click.Group):
     type=click.Path(path_type=Path),
     help="Add the profile set of a file, as examples/measure_gpu.py writes it.",
 )
-@_json_option
+@json_option
 @click.pass_context
 def models(context: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
     """List the models whose speed is known, with the provenance of each field.
@@ -64,9 +67,6 @@ def models(context: click.Context, files: tuple[Path, ...], as_json: bool) -> No
     context.obj = sets
     if context.invoked_subcommand is None:
         _print_list(sets, as_json)
-
-
-models.add_command(pairs)
 
 
 def _print_list(sets: Sequence[ProfileSet], as_json: bool) -> None:
@@ -112,7 +112,7 @@ def _summary(profile: ModelProfile) -> dict[str, object]:
 
 @models.command()
 @click.argument("name")
-@_json_option
+@json_option
 @click.pass_obj
 def show(sets: Sequence[ProfileSet], name: str, as_json: bool) -> None:
     """Show every field of one model with its provenance and source.
@@ -156,7 +156,7 @@ def _plain(value: object) -> str:
 
 
 @models.command("devices")
-@_json_option
+@json_option
 def devices_command(as_json: bool) -> None:
     """List the GPU types whose relative speed is known.
 
@@ -164,7 +164,7 @@ def devices_command(as_json: bool) -> None:
     Example:
       dovetail models devices
     """
-    known = devices().values()
+    known_devices = devices().values()
     if as_json:
         rows = [
             {
@@ -173,13 +173,72 @@ def devices_command(as_json: bool) -> None:
                 "speed": _sourced(one.speed),
                 "memory_bytes": _sourced(one.memory_bytes),
             }
-            for one in known
+            for one in known_devices
         ]
         click.echo(json.dumps({"devices": rows}))
         return
     click.echo(f"{'GPU':<12}{'speed (V100 = 1)':>18}{'memory GiB':>12}  provenance of the speed")
-    for one in known:
+    for one in known_devices:
         memory_gib = one.memory_bytes.value / 2**30
         click.echo(
             f"{one.name:<12}{one.speed.value:>18.2f}{memory_gib:>12.0f}  {one.speed.provenance}"
         )
+
+
+def _refuse_data(context: click.Context, option: click.Parameter, data: str | None) -> None:
+    if data is not None:
+        raise click.ClickException(f"'models pairs --data' refits no longer: {_moved_to('pairs')}")
+
+
+@models.command()
+@click.option("--data", hidden=True, expose_value=False, callback=_refuse_data)
+@click.option("--family", default="pollux", show_default=True, help="The set to show.")
+@json_option
+@click.pass_obj
+def pairs(sets: Sequence[ProfileSet], family: str, as_json: bool) -> None:
+    """Show how much two models slow each other on one GPU: iteration time shared over alone.
+
+    \b
+    Example:
+      dovetail models pairs
+      dovetail models pairs --family muri
+    """
+    by_family = {one.family: one for one in sets}
+    if family not in by_family:
+        raise InputError(f"family '{family}'", "is unknown", nearest(family, by_family))
+    _print_ratios(by_family[family].profiles, MeasuredInterference(sets), as_json)
+
+
+def _print_ratios(
+    profiles: Sequence[ModelProfile], law: MeasuredInterference, as_json: bool
+) -> None:
+    batch = {one.name: min(one.batch.value.size, one.batch.value.max_per_gpu) for one in profiles}
+    ratio = {
+        one.name: {
+            other.name: law.ratio(one, batch[one.name], other, batch[other.name])
+            for other in profiles
+        }
+        for one in profiles
+    }
+    if as_json:
+        click.echo(json.dumps({"micro_batch": batch, "ratio": ratio}))
+        return
+    median = shipped_contention().median_ratio
+    click.echo("iteration time shared over alone, of the row's model beside the column's")
+    click.echo("*: measured at some batches; else by the law of contention fitted to such pairs")
+    click.echo(f"a job without a model: {median:.2f}\n")
+    wide = max(12, *(len(one.name) for one in profiles))
+    click.echo(
+        f"{'model':<{wide}}{'batch':>6}{'load':>7}" + _cells(one.name[:7] for one in profiles)
+    )
+    for one in profiles:
+        marks = [
+            f"{ratio[one.name][other.name]:.2f}{'*' if law.is_measured(one, other) else ' '}"
+            for other in profiles
+        ]
+        size = batch[one.name]
+        click.echo(f"{one.name:<{wide}}{size:>6}{load(one, size):>7.2f}" + _cells(marks))
+
+
+def _cells(texts: Iterable[str]) -> str:
+    return "".join(f"{text:>8}" for text in texts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,38 +17,30 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., object])
 
-WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
-    click.option(
-        "--cluster",
-        default="16x4",
-        show_default=True,
-        help="NODESxGPUS[:TYPE][/MEMORY], groups separated by +, or a TOML file.",
-    ),
-    click.option(
-        "--placement",
-        default="prefer,best-fit,keep",
-        show_default=True,
-        help="strict|prefer|none, best-fit|first-fit|most-free, keep|repack.",
-    ),
-    click.option(
-        "--switching",
-        default="restart:30",
-        show_default=True,
-        help="none, restart:S, per-start:S or per-start:profile, per-resize:S, prepared:S, "
-        "one-by-one, limit:S, separated by commas, or a TOML file.",
-    ),
-    click.option(
-        "--forecast",
-        default="known",
-        show_default=True,
-        help="Job lengths the policy sees: known, limit, predicted[:METHOD], noisy:SIGMA, unknown.",
-    ),
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+processes_option = click.option(
+    "--processes",
+    default=0,
+    type=click.IntRange(0),
+    help="Number of worker processes. [default: one per core]",
+)
+folder_option = click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Folder to write."
+)
+
+BELIEF_OPTIONS: Sequence[Callable[[F], F]] = (
     click.option(
         "--belief",
         default="exact",
         show_default=True,
         help="Errors in the speeds the policy sees: exact, or scaling:SIGMA, interference:SIGMA "
         "(noisy:SIGMA: both), stages:N, memory:SIGMA, separated by commas.",
+    ),
+    click.option(
+        "--placement",
+        default="prefer,best-fit,keep",
+        show_default=True,
+        help="strict|prefer|none, best-fit|first-fit|most-free, keep|repack.",
     ),
     click.option(
         "--physics",
@@ -70,6 +63,37 @@ WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
         show_default=True,
         help="Interleaving of stages: overlapped, barrier, no-contention, no-floor, three-stages.",
     ),
+    click.option("--without", default="", help="Powers to disable, e.g. preempt,migrate."),
+    click.option(
+        "--seed",
+        default=0,
+        type=click.IntRange(0),
+        show_default=True,
+        help="Random seed.",
+    ),
+)
+"""The options of the speeds that a policy sees; `up` has them too."""
+WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
+    click.option(
+        "--cluster",
+        default="16x4",
+        show_default=True,
+        help="NODESxGPUS[:TYPE][/MEMORY], groups separated by +, or a TOML file.",
+    ),
+    click.option(
+        "--switching",
+        default="restart:30",
+        show_default=True,
+        help="none, restart:S, per-start:S or per-start:profile, per-resize:S, prepared:S, "
+        "one-by-one, limit:S, separated by commas, or a TOML file.",
+    ),
+    click.option(
+        "--forecast",
+        default="known",
+        show_default=True,
+        help="Job lengths the policy sees: known, limit, predicted[:METHOD], noisy:SIGMA, unknown.",
+    ),
+    *BELIEF_OPTIONS,
     click.option("--adopt", default="", help="Redraw the jobs' flags, e.g. elastic:0.5."),
     click.option("--assign-models", is_flag=True, help="Assign zoo models to jobs, by --seed."),
     click.option(
@@ -82,25 +106,20 @@ WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
     click.option(
         "--coalesce-s", default=0.0, show_default=True, help="Merge events within this time."
     ),
-    click.option("--without", default="", help="Powers to disable, e.g. preempt,migrate."),
     click.option("--warm-up-s", default=0.0, help="Exclude jobs submitted before this time."),
     click.option("--drain-s", default=0.0, help="Exclude jobs submitted in the last seconds."),
-    click.option(
-        "--seed",
-        default=0,
-        type=click.IntRange(0),
-        show_default=True,
-        help="Random seed.",
-    ),
     click.option("--format", "format_name", default=None, help="Format of the trace."),
 )
 
 
 def world_options(command: F) -> F:
-    """Adds the shared options to a command."""
-    for option in reversed(WORLD_OPTIONS):
-        command = option(command)
-    return command
+    """Adds the options of a simulation to a command."""
+    return reduce(lambda decorated, option: option(decorated), reversed(WORLD_OPTIONS), command)
+
+
+def belief_options(command: F) -> F:
+    """Adds the options of the speeds that a policy sees to a command."""
+    return reduce(lambda decorated, option: option(decorated), reversed(BELIEF_OPTIONS), command)
 
 
 @contextmanager

@@ -7,12 +7,14 @@ from textwrap import fill
 
 import click
 
+from dovetail.cli.options import json_option
+
 WIDTH = 80
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def policies(name: str | None, as_json: bool) -> None:
     """List the policies, or describe one.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dovetail.cli.cluster_options import home_option
+from dovetail.cli.options import json_option
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="File to write. [default: NAME.toml]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.option("--learned", is_flag=True, help="Write the measurements of a live cluster instead.")
 @home_option
 @click.argument("script", default="")

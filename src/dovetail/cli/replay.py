@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dovetail.cli.cluster_options import counted
+from dovetail.cli.options import json_option
 
 if TYPE_CHECKING:
     from dovetail.control.replay import Difference
@@ -34,7 +35,7 @@ ASPECTS = {
 @click.command()
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option("--policy", "-p", default="", help="Policy to replay. [default: the recorded one]")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def replay(log: Path, policy: str, as_json: bool) -> int:
     """Replay an event log and compare the decisions of the policy.
 

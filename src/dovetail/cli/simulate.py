@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from dovetail.cli.options import load_trace, output_folder, world_options
+from dovetail.cli.options import (
+    folder_option,
+    json_option,
+    load_trace,
+    output_folder,
+    world_options,
+)
 from dovetail.cli.progress import bar, busy
 
 if TYPE_CHECKING:
@@ -25,8 +31,8 @@ if TYPE_CHECKING:
 @world_options
 @click.option("--no-bound", is_flag=True, help="Skip the lower bound (seconds on a long trace).")
 @click.option("--no-report", is_flag=True, help="With -o: skip report, plots and timeline.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@folder_option
+@json_option
 def simulate(
     trace: str,
     policy: str,
@@ -66,7 +72,7 @@ def simulate(
     if as_json:
         click.echo(json.dumps(run_dict(result)))
         return
-    from dovetail.cli.screen import show
+    from dovetail.cli.terminal import show
 
     modelled = len(jobs) - int(result.number("jobs_without_model") or 0)
     powers = {policy: chosen.powers}

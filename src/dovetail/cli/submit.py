@@ -97,8 +97,7 @@ def submit(
       dovetail submit job.yaml --wait
       dovetail submit --gpus 1..4 -- python train.py
     """
-    values = {k: "yes" if v is True else str(v) for k, v in option_values.items() if v or v == ""}
-    spec_file = _spec_file(words, values, _fields(fields), _environment(env))
+    spec_file = _spec_file(words, option_values, _fields(fields), _environment(env))
     client = _client_for(spec_file, home)
     numbers = () if test_only else client.submit(*spec_file.submissions)
     _print_warnings(spec_file)
@@ -113,11 +112,13 @@ def submit(
         click.echo("\ndovetail: stopped waiting; the submitted jobs continue", err=True)
         return INTERRUPTED
     if as_json:
-        ends = {} if ended is None else {"ended": _json_states(ended)}
+        from dovetail.live.server.protocol import json_values
+
+        ends = {} if ended is None else {"ended": [json_values(job) for job in ended]}
         click.echo(json.dumps(summary | ends))
     elif not parsable:
         _print_ended(client, spec_file, ended or ())
-    return _exit_code(ended or ())
+    return int(any(job.state != "COMPLETED" for job in ended or ()))
 
 
 def _print_warnings(spec_file: SpecFile) -> None:
@@ -125,16 +126,6 @@ def _print_warnings(spec_file: SpecFile) -> None:
         click.echo(f"ignored: {line}", err=True)
     for line in spec_file.notes:
         click.echo(f"note: {line}", err=True)
-
-
-def _json_states(jobs: Sequence[JobState]) -> list[object]:
-    from dovetail.live.server.protocol import json_values
-
-    return [json_values(job) for job in jobs]
-
-
-def _exit_code(ended: Sequence[JobState]) -> int:
-    return int(any(job.state != "COMPLETED" for job in ended))
 
 
 def _print_ended(client: Client, spec_file: SpecFile, ended: Sequence[JobState]) -> None:
@@ -171,52 +162,42 @@ def _print_submitted(spec_file: SpecFile, numbers: tuple[int, ...], *, parsable:
 
 def _spec_file(
     words: tuple[str, ...],
-    values: dict[str, str],
+    option_values: dict[str, str | bool | None],
     set_fields: dict[str, str],
     environment: dict[str, str],
 ) -> SpecFile:
     """Returns the jobs to submit, from FILE or from the command after `--`.
 
-    `values` are the texts of the options, `set_fields` those of `--set`, which override them.
-    Raises UsageError without a file and a command, and InputError.
+    The fields of `--set` override those of other options. Raises UsageError without a file and a
+    command, and InputError.
     """
-    command = click.get_current_context().meta[COMMAND_KEY]
-    if not words and not command:
-        raise click.UsageError("Missing FILE, or -- and a command")
-    overrides = _split_gpu_type(values) | set_fields
-    options = {name: word for name, word in _options().items() if name not in set_fields}
-    return _read(words, command, overrides, options, environment)
-
-
-def _read(
-    words: tuple[str, ...],
-    command: tuple[str, ...],
-    overrides: dict[str, str],
-    options: dict[str, str],
-    environment: dict[str, str],
-) -> SpecFile:
-    """Returns the jobs of a file, or the job of a command."""
     from dovetail.jobspec.files import YAML_SUFFIXES, Submitter, read_command, read_spec
 
+    context = click.get_current_context()
+    command = context.meta[COMMAND_KEY]
+    if not words and not command:
+        raise click.UsageError("Missing FILE, or -- and a command")
+    now = datetime.now().astimezone()
+    overrides = _overrides(option_values, set_fields, now)
+    options = {
+        p.name: p.opts[0]
+        for p in context.command.params
+        if p.name and p.opts[0].startswith("--") and p.name not in set_fields
+    }
     is_yaml = bool(words) and words[0].endswith(YAML_SUFFIXES)
     ranged = ".." in overrides.get("gpus", "") and not is_yaml and "paced" not in overrides
     if ranged:
         # Only programs that use dovetail.train can resize. A YAML file has its own field for it.
         overrides = {"trains": "yes", **overrides}
-    now = datetime.now().astimezone()
-    if "time_limit" in options:
-        overrides = _with_limit(overrides)
-    if "begin" in overrides:
-        overrides = {**overrides, "begin": _begin(overrides["begin"], now)}
     submitter = Submitter(Path.cwd(), overrides, environment, os.environ, now, options)
-    if not words:
+    if words:
+        path = Path("/dev/stdin" if words[0] == "-" else words[0])
+        if not path.exists() and not path.suffix:
+            mend = "write a command after --, as in: submit -- python x.py"
+            raise InputError(words[0], "there is no such file", mend)
+        spec_file = read_spec(path, submitter, (*words[1:], *command))
+    else:
         spec_file = read_command(command, submitter)
-        return _with_note(spec_file) if ranged else spec_file
-    path = Path("/dev/stdin" if words[0] == "-" else words[0])
-    if not path.exists() and not path.suffix:
-        what = "there is no such file"
-        raise InputError(words[0], what, "write a command after --, as in: submit -- python x.py")
-    spec_file = read_spec(path, submitter, (*words[1:], *command))
     return _with_note(spec_file) if ranged else spec_file
 
 
@@ -232,30 +213,31 @@ def _with_note(spec_file: SpecFile) -> SpecFile:
     return replace(spec_file, notes=(*spec_file.notes, note))
 
 
-def _split_gpu_type(overrides: dict[str, str]) -> dict[str, str]:
-    """Returns the fields with Slurm's `a100:2` split into GPUs and GPU type."""
-    kind, colon, gpus = overrides.get("gpus", "").partition(":")
-    return {**overrides, "gpus": gpus, "gpu_type": kind} if colon else overrides
+def _overrides(
+    option_values: dict[str, str | bool | None], set_fields: dict[str, str], now: datetime
+) -> dict[str, str]:
+    """Returns the fields of the command line, with Slurm's forms of options converted."""
+    values = {name: value for name, value in option_values.items() if value or value == ""}
+    fields = {name: "yes" if value is True else str(value) for name, value in values.items()}
+    gpu_type, colon, gpus = fields.get("gpus", "").partition(":")
+    if colon:
+        fields |= {"gpus": gpus, "gpu_type": gpu_type}
+    if "time_limit" in fields and "time_limit" not in set_fields:
+        fields["time_limit"] = _limit(fields["time_limit"])
+    fields |= set_fields
+    if "begin" in fields:
+        fields["begin"] = _begin(fields["begin"], now)
+    return fields
 
 
-def _options() -> dict[str, str]:
-    """Returns the name of the option that sets each field."""
-    command = click.get_current_context().command
-    return {p.name: p.opts[0] for p in command.params if p.name and p.opts[0].startswith("--")}
-
-
-def _with_limit(overrides: dict[str, str]) -> dict[str, str]:
-    """Returns the fields with --time converted to seconds. Raises InputError."""
+def _limit(text: str) -> str:
+    """Returns a time limit of Slurm or with units as a field value. Raises InputError."""
+    from dovetail.jobspec.draft import parsing
     from dovetail.jobspec.values import limit_seconds
 
-    if "time_limit" not in overrides:
-        return overrides
-    try:
-        limit_s = limit_seconds(overrides["time_limit"])
-    except ValueError as error:
-        raise InputError("command line", f"--time: {error}") from None
-    limit = "unlimited" if limit_s == float("inf") else f"{limit_s:.3f}s"
-    return {**overrides, "time_limit": limit}
+    with parsing("command line", "--time"):
+        limit_s = limit_seconds(text)
+    return "unlimited" if limit_s == float("inf") else f"{limit_s:.3f}s"
 
 
 def _begin(text: str, now: datetime) -> str:

@@ -6,10 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
 from dovetail.cli.text_table import CUT, RULE, Line, cut
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 CODES = {
     "bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35,
@@ -57,6 +61,13 @@ def say(lines: Sequence[Line]) -> None:
     click.echo(_text(lines, coloured=is_watched()))
 
 
+def show(view: RenderableType) -> None:
+    """Prints a view of `report.tables`: in colour on a terminal, 80 columns wide elsewhere."""
+    from rich.console import Console
+
+    Console(highlight=False).print(view)
+
+
 @contextmanager
 def in_place() -> Iterator[Callable[[Sequence[Line]], None]]:
     """Yields a function that replaces the lines on the alternate screen."""
@@ -79,17 +90,15 @@ def _draw(lines: Sequence[Line]) -> None:
 
 def _text(lines: Sequence[Line], *, coloured: bool) -> str:
     coloured = coloured and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    text = "\n".join(
-        "".join(_styled(*piece) if coloured and piece[1] else piece[0] for piece in line)
-        for line in lines
-    )
+    if coloured:
+        lines = [
+            [(f"\x1b[{CODES[style]}m{text}\x1b[0m" if style else text, "") for text, style in line]
+            for line in lines
+        ]
+    text = "\n".join("".join(text for text, _ in line) for line in lines)
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
         return text.translate(POORER).encode(encoding, "replace").decode(encoding)
     return text
-
-
-def _styled(text: str, style: str) -> str:
-    return f"\x1b[{CODES[style]}m{text}\x1b[0m"

@@ -1,4 +1,4 @@
-"""`dovetail top`: nodes and jobs of the cluster, redrawn every second."""
+"""`dovetail top`, `nodes` and `drain`: the screen of a cluster, its nodes, one out of service."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.cluster_options import asks_a_cluster, client_of
+from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
+from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
     from dovetail.cli.text_table import Line
     from dovetail.live.client.client import Client
-    from dovetail.live.server.messages.cluster import NodeList, Pong
+    from dovetail.live.server.messages.cluster import NodeList, PingReply
     from dovetail.live.server.messages.listing import JobList
 
 
@@ -65,11 +66,11 @@ def top(home: Path, as_json: bool, once: bool, every: float, limit: int) -> None
             sleep(every)
 
 
-def _ask(client: Client, limit: int) -> tuple[Pong, NodeList, JobList]:
+def _ask(client: Client, limit: int) -> tuple[PingReply, NodeList, JobList]:
     return client.ping(), client.nodes(), client.jobs(limit=limit)
 
 
-def frame(pong: Pong, nodes: NodeList, jobs: JobList, width: int) -> list[Line]:
+def frame(pong: PingReply, nodes: NodeList, jobs: JobList, width: int) -> list[Line]:
     """Returns the screen: a headline, the nodes and the jobs."""
     from dovetail.cli.cluster_tables import counts_text, jobs_lines, nodes_lines, span
 
@@ -88,3 +89,43 @@ def frame(pong: Pong, nodes: NodeList, jobs: JobList, width: int) -> list[Line]:
     if jobs.more:
         lines.append(((f"and {jobs.more} more pending jobs", ""),))
     return lines
+
+
+@click.command("nodes")
+@asks_a_cluster
+def nodes(home: Path, as_json: bool) -> None:
+    """List the nodes and the jobs on each of their GPUs.
+
+    \b
+    Example:
+      dovetail nodes
+    """
+    reply = client_of(home).nodes()
+    if as_json:
+        say_json(reply)
+        return
+    from dovetail.cli import terminal
+    from dovetail.cli.cluster_tables import nodes_lines
+
+    terminal.say(nodes_lines(reply.nodes, terminal.width()))
+
+
+@click.command("drain")
+@click.argument("node")
+@click.option("--undo", is_flag=True, help="Resume placing jobs on the node.")
+@asks_a_cluster
+def drain(home: Path, as_json: bool, node: str, undo: bool) -> None:
+    """Stop placing jobs on a node. Its running jobs finish, under every policy.
+
+    \b
+    Example:
+      dovetail drain 3
+      dovetail drain 3 --undo
+    """
+    if not (node.isdecimal() and node.isascii() and len(node) < 10):
+        raise InputError(f"node '{node}'", "is not a node number", "dovetail nodes lists them")
+    client_of(home).drain(int(node), undo=undo)
+    if as_json:
+        click.echo(f'{{"node": {int(node)}, "draining": {"false" if undo else "true"}}}')
+    else:
+        click.echo(f"node {node} {'accepts jobs again' if undo else 'accepts no new jobs'}")

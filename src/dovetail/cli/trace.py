@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dovetail.cli.options import json_option
+from dovetail.cli.progress import busy
 from dovetail.cli.trace_change import convert, scale, slice_command
 from dovetail.cli.trace_files import (
     FILE,
-    busy,
     gpus_of,
-    json_option,
     make_folder,
     models_of,
     open_any,
@@ -23,10 +23,10 @@ from dovetail.cli.trace_files import (
     training_from_zoo,
     write_and_print,
 )
-from dovetail.cli.trace_forecast import forecast
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
+    from dovetail.forecast.accuracy import Accuracy, Errors
     from dovetail.traces.readers.format import ReadOptions
 
 
@@ -205,23 +205,88 @@ def generate(
     from dovetail.traces.generate import generate as generate_trace
 
     gpus = None if cluster is None else gpus_of(cluster)
+    chosen = models_of(models)
     recipe = Recipe(
-        kind,
-        jobs,
-        days,
-        seed,
-        load,
-        gpus,
-        bursts,
-        deadlines,
-        time_limits,
-        models_of(models),
-        recurrent,
+        kind, jobs, days, seed, load, gpus, bursts, deadlines, time_limits, chosen, recurrent
     )
     with busy("generating"):
         generated = generate_trace(recipe)
     write_and_print({out: generated}, kind, as_json)
 
 
-for _command in (convert, slice_command, scale, forecast):
+for _command in (convert, slice_command, scale):
     trace.add_command(_command)
+
+
+@trace.command()
+@click.argument("file", type=FILE)
+@click.option(
+    "--methods",
+    default="boosted,forest,median,mean,overall",
+    show_default=True,
+    help="Methods to evaluate.",
+)
+@click.option(
+    "--train", default=0.8, show_default=True, help="Share of jobs to learn from, the earliest."
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of all that is drawn.")
+@json_option
+def forecast(file: Path, methods: str, train: float, seed: int, as_json: bool) -> None:
+    """Measure how well run times can be predicted from earlier jobs.
+
+    The errors are those of the later jobs. "held out" learns only from the first jobs, as in the
+    A-SRPT paper; "online" also learns during the run, like `--forecast predicted`.
+
+    \b
+    Example:
+      dovetail trace forecast month.csv --methods boosted,median
+    """
+    from dovetail.forecast.accuracy import PROTOCOLS, evaluate
+
+    loaded = open_any(file)
+    accuracies = []
+    for method in filter(None, (m.strip() for m in methods.split(","))):
+        for protocol in PROTOCOLS:
+            with busy(f"{method}, {protocol}"):
+                accuracies.append(evaluate(loaded, method, protocol, share=train, seed=seed))
+    if as_json:
+        click.echo(
+            json.dumps({"trace": loaded.name, "forecasts": [f.to_dict() for f in accuracies]})
+        )
+        return
+    _print_accuracies(accuracies)
+
+
+def _print_accuracies(accuracies: list[Accuracy]) -> None:
+    """Prints the errors of each method, in total and by the evidence on the jobs."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Errors of predicted run times", title_justify="left", box=None)
+    for name in ("method", "protocol", "known of the job"):
+        table.add_column(name)
+    for name in ("jobs", "mean s", "median s", "within 10 %", "rank corr.", "in band"):
+        table.add_column(name, justify="right")
+    for one in accuracies:
+        table.add_row(one.method, one.protocol, "(all)", *_cells(one.errors))
+        for name, errors in one.by_evidence.items():
+            if errors.jobs:
+                table.add_row("", "", name, *_cells(errors))
+    console = Console(width=120)
+    console.print(table)
+    console.print(
+        "rank corr.: 1 if jobs are in the right order of length, 0 if in none. in band: should be "
+        "80 %."
+    )
+
+
+def _cells(errors: Errors) -> tuple[str, ...]:
+    """Returns the formatted cells of a row."""
+    return (
+        f"{errors.jobs:,}",
+        f"{errors.mean_s:,.0f}",
+        f"{errors.median_s:,.0f}",
+        f"{errors.near:.0%}",
+        f"{errors.rank_correlation:.2f}",
+        f"{errors.in_band:.0%}",
+    )

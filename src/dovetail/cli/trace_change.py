@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from dovetail.cli.options import json_option
 from dovetail.cli.trace_files import (
     FILE,
     gpus_of,
-    json_option,
     models_of,
     most_gpus,
     open_any,

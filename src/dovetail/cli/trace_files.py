@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
+from dovetail.cli.progress import busy
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
     from dovetail.core.trace import Trace
 
-Decorated = TypeVar("Decorated", bound=Callable[..., object])
 FILE = click.Path(path_type=Path)
+out_option = click.option(
+    "-o", "--out", type=FILE, required=True, help="File to write: .csv, .csv.gz or .parquet."
+)
 _ZOO_FAMILIES = {"afs": "afs", "afs-sim": "afs", "pollux": "pollux"}
-
-
-def json_option(command: Decorated) -> Decorated:
-    """Adds `--json`, which every command has."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
-
-
-def out_option(command: Decorated) -> Decorated:
-    """Adds `-o`, the file to write."""
-    return click.option(
-        "-o", "--out", type=FILE, required=True, help="File to write: .csv, .csv.gz or .parquet."
-    )(command)
 
 
 def step_times_from_zoo(format_name: str) -> Callable[[str, int], float | None] | None:
@@ -47,23 +37,6 @@ def training_from_zoo(format_name: str) -> Callable[[str, int, int], tuple[float
     from dovetail.physics.batches.goodput import training
 
     return partial(training, family=_ZOO_FAMILIES.get(format_name, ""))
-
-
-@contextmanager
-def busy(what: str) -> Iterator[None]:
-    """Shows the elapsed time of a step on a terminal."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        progress.add_task(what, total=None)
-        yield
 
 
 def make_folder(folder: Path) -> None:

@@ -7,6 +7,8 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Unpack, cast
@@ -14,8 +16,14 @@ from typing import TYPE_CHECKING, Unpack, cast
 import click
 
 from dovetail.cli import up_options
-from dovetail.cli.cluster_options import INTERRUPTED, asks_a_cluster, client_of, counted
-from dovetail.cli.start_report import reported, reporting
+from dovetail.cli.cluster_options import (
+    DEFAULT_HOME,
+    INTERRUPTED,
+    asks_a_cluster,
+    client_of,
+    counted,
+)
+from dovetail.cli.options import belief_options
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
@@ -47,28 +55,8 @@ STEP = "start: "
     show_default=True,
     help="Job lengths the policy sees: declared, limit, predicted[:METHOD], unknown.",
 )
-@click.option("--belief", default="exact", show_default=True, help="As for simulate.")
-@click.option(
-    "--placement", default="prefer,best-fit,keep", show_default=True, help="As for simulate."
-)
 @click.option("--switching", default="restart:5", show_default=True, help="Cost of switching jobs.")
-@click.option(
-    "--physics", default="placed", show_default=True, help="Speed model, until jobs are measured."
-)
-@click.option("--profiles", multiple=True, type=click.Path(), help="Measured profile sets (TOML).")
-@click.option(
-    "--interference",
-    default="measured",
-    show_default=True,
-    help="Slowdown of jobs that share a GPU, until it is measured.",
-)
-@click.option(
-    "--cycle", default="overlapped", show_default=True, help="Assumed interleaving of stages."
-)
-@click.option("--without", default="", help="Powers to disable, e.g. preempt,migrate.")
-@click.option(
-    "--seed", default=0, type=click.IntRange(0), show_default=True, help="Seed of noisy beliefs."
-)
+@belief_options
 @click.option(
     "--listen", default="", help="Also listen on 127.0.0.1:PORT, with the folder's token."
 )
@@ -96,8 +84,9 @@ def up(
     The controller runs in the background. It takes over the jobs of an earlier controller: pending
     jobs stay in the queue, running jobs continue. `dovetail down` stops it.
 
-    Options default to those of the last `dovetail up` of the same folder; --fresh restores the
-    defaults. --listen and --allow-sharing-between-users are not remembered.
+    The options about speeds apply until jobs are measured. Options default to those of the last
+    `dovetail up` of the same folder; --fresh restores the defaults. --listen and
+    --allow-sharing-between-users are not remembered.
 
     \b
     Example:
@@ -129,6 +118,29 @@ def up(
             _serve(request, as_json)
     else:
         _start(request, as_json)
+
+
+@contextmanager
+def reporting(descriptor: int) -> Iterator[None]:
+    """Writes the error that ends the block to an open file, unless `descriptor` is negative.
+
+    The file is in memory: a full disk, which the log is on too, is a common reason for a failed
+    start.
+    """
+    try:
+        yield
+    except (DovetailError, OSError) as error:
+        text = str(error)
+        if isinstance(error, OSError):
+            text = f"{error.filename or 'the folder of the cluster'}: {error.strerror or error}"
+        if descriptor >= 0:
+            os.write(descriptor, text.encode("utf-8", "replace"))
+        raise
+
+
+def reported(descriptor: int) -> str:
+    """Returns the reported error, empty for none."""
+    return os.pread(descriptor, 1 << 16, 0).decode("utf-8", "replace")
 
 
 def _serve(request: UpRequest, as_json: bool) -> None:
@@ -215,8 +227,7 @@ def _words(request: UpRequest) -> list[str]:
     """Returns the command line of a request."""
     words = ["up", "--fresh", "--foreground", "--home", str(request.home)]
     words += ["--policy", request.policy, "--engine", request.engine, "--listen", request.listen]
-    if request.share_between_users:
-        words.append("--allow-sharing-between-users")
+    words += ["--allow-sharing-between-users"] * request.share_between_users
     for name, value in request.options.items():
         for one in value if isinstance(value, tuple | list) else (value,):
             words += [f"--{name.replace('_', '-')}", str(one)]
@@ -237,11 +248,8 @@ def _print_up(request: UpRequest, address: str, as_json: bool, pid: int) -> None
     if as_json:
         click.echo(json.dumps({"home": str(request.home), "pid": pid, "address": address}))
         return
-    where = (
-        ""
-        if str(request.home) == str(Path("~/.dovetail").expanduser())
-        else f" --home {request.home}"
-    )
+    is_default = request.home == Path(DEFAULT_HOME).expanduser()
+    where = "" if is_default else f" --home {request.home}"
     click.echo(f"{request.engine} is up with {request.policy}; stop it with: dovetail down{where}")
     if address:
         click.echo(f"the controller listens on {address}; the token is in {request.home / 'token'}")

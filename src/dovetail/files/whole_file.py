@@ -39,7 +39,10 @@ def write_whole(
     draft, descriptor = _open_draft(path, mode)
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            _fill(stream, content)
+            if callable(content):
+                content(stream)
+            else:
+                stream.write(content.encode() if isinstance(content, str) else content)
             if synced:
                 # Without this a file system may keep the new name and lose the content, and
                 # then neither the old file nor the new one is there.
@@ -66,15 +69,6 @@ def _open_draft(path: Path, mode: int) -> tuple[Path, int]:
             return draft, os.open(draft, flags, mode)
         except FileExistsError:
             continue
-
-
-def _fill(stream: IO[bytes], content: bytes | str | Fill) -> None:
-    if isinstance(content, str):
-        stream.write(content.encode())
-    elif isinstance(content, bytes):
-        stream.write(content)
-    else:
-        content(stream)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -5,7 +5,8 @@ YAML files, `#DOVETAIL` lines and the command line have the same fields.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
@@ -94,42 +95,49 @@ class JobDraft:
     """The fields set so far; a later value replaces an earlier one."""
 
     where: str
-    given: dict[str, FieldValue] = field(default_factory=dict)
+    entries: dict[str, FieldValue] = field(default_factory=dict)
 
     def parse(
         self, name: str, value: str, where: str, *, trusted: bool = False, called: str = ""
     ) -> None:
         """Sets a field from text. Raises InputError."""
         check_known(name, where)
-        try:
+        with parsing(where, called or name):
             self.put(name, FIELDS[name](value), where, trusted=trusted, called=called)
-        except ValueError as error:
-            raise InputError(where, f"{called or name}: {error}") from None
 
     def put(
         self, name: str, value: object, where: str, *, trusted: bool = False, called: str = ""
     ) -> None:
         """Sets a field to a value. A new range of GPUs also replaces min_gpus and max_gpus."""
         if name == "gpus":
-            self.given.pop("min_gpus", None)
-            self.given.pop("max_gpus", None)
-        self.given[name] = FieldValue(value, where, trusted, called)
+            self.entries.pop("min_gpus", None)
+            self.entries.pop("max_gpus", None)
+        self.entries[name] = FieldValue(value, where, trusted, called)
 
     def copy(self, where: str) -> JobDraft:
         """Returns a new draft with the same fields."""
-        return JobDraft(where, dict(self.given))
+        return JobDraft(where, dict(self.entries))
 
     def value(self, name: str, default: T) -> T:
         """Returns the value of a field, which has the type of `default`; `default` if not set."""
-        return cast(T, self.given[name].value) if name in self.given else default
+        return cast(T, self.entries[name].value) if name in self.entries else default
 
     def called(self, name: str) -> str:
         """Returns the name that the user wrote for a field, for an error message."""
-        return (self.given[name].called if name in self.given else "") or name
+        return (self.entries[name].called if name in self.entries else "") or name
 
     def place(self, name: str) -> str:
         """Returns the file and line of a field, for an error message."""
-        return self.given[name].where if name in self.given else self.where
+        return self.entries[name].where if name in self.entries else self.where
+
+
+@contextmanager
+def parsing(where: str, name: str) -> Iterator[None]:
+    """Turns a ValueError in the block into an InputError that names the field or option."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(where, f"{name}: {error}") from None
 
 
 def check_known(name: str, where: str) -> None:

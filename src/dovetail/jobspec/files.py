@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.core.errors import InputError
-from dovetail.jobspec.draft import PARAMETER, FieldValue, JobDraft
+from dovetail.jobspec.draft import PARAMETER, FieldValue, JobDraft, parsing
 from dovetail.jobspec.paths import file_within, folder_within, output_within
 from dovetail.jobspec.sbatch import read_script
 from dovetail.jobspec.values import After, Array, Gpus, environment
@@ -130,7 +130,8 @@ def _spec_file(drafts: Sequence[JobDraft], by: Submitter, root: Path) -> SpecFil
     for position, draft in enumerate(drafts, start=1):
         for name, value in by.overrides.items():
             if name == "environment":
-                _add_environment(draft, _own_pairs(value, by), COMMAND_LINE)
+                with parsing(COMMAND_LINE, name):
+                    _add_environment(draft, environment(value, by.own), COMMAND_LINE)
             else:
                 called = by.options.get(name, "")
                 draft.parse(name, value, COMMAND_LINE, trusted=True, called=called)
@@ -140,13 +141,6 @@ def _spec_file(drafts: Sequence[JobDraft], by: Submitter, root: Path) -> SpecFil
         name = submission.spec.name
         number_of[name] = -position if name not in number_of else AMBIGUOUS
     return SpecFile(tuple(submissions))
-
-
-def _own_pairs(text: str, by: Submitter) -> tuple[tuple[str, str], ...]:
-    try:
-        return environment(text, by.own)
-    except ValueError as error:
-        raise InputError(COMMAND_LINE, f"environment: {error}") from None
 
 
 def _add_environment(draft: JobDraft, pairs: tuple[tuple[str, str], ...], where: str) -> None:
@@ -160,7 +154,7 @@ def _submission(
     draft: JobDraft, root: Path, directory: Path, number_of: Mapping[str, int]
 ) -> Submission:
     name = draft.value("name", "job")
-    workdir = folder_within(root, directory, draft.given.get("workdir"))
+    workdir = folder_within(root, directory, draft.entries.get("workdir"))
     gpus = _gpus(draft)
     _check_tasks(draft, gpus)
     script = _script(draft, root)
@@ -169,7 +163,7 @@ def _submission(
         where, called = draft.place("paced"), draft.called("paced")
         raise InputError(where, f"{called}: a synthetic job needs a duration above 0, as in 90s")
     values: dict[str, Any] = {
-        PARAMETER.get(n, n): draft.given[n].value for n in _PLAIN if n in draft.given
+        PARAMETER.get(n, n): draft.entries[n].value for n in _PLAIN if n in draft.entries
     }
     command: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
@@ -181,11 +175,11 @@ def _submission(
             script=script,
             # A batch script gets the variables that sbatch sets.
             slurm_variables=draft.value("slurm_variables", bool(script)),
-            gpus=gpus.asked,
+            gpus=gpus.requested,
             min_gpus=gpus.low,
             max_gpus=gpus.high,
             environment=draft.value("environment", variables),
-            output=output_within(root, directory, workdir, name, draft.given.get("output")),
+            output=output_within(root, directory, workdir, name, draft.entries.get("output")),
             after=_after(draft, number_of),
             at_once=array.at_once,
             **values,
@@ -202,11 +196,11 @@ def _gpus(draft: JobDraft) -> Gpus:
     default = draft.value("ntasks", 1)
     gpus = draft.value("gpus", Gpus(default, default, default))
     low, high = draft.value("min_gpus", gpus.low), draft.value("max_gpus", gpus.high)
-    asked = gpus.asked if "gpus" in draft.given else max(default, low)
-    if not 1 <= low <= asked <= high:
-        where = next(draft.place(n) for n in ("min_gpus", "max_gpus", "gpus") if n in draft.given)
+    requested = gpus.requested if "gpus" in draft.entries else max(default, low)
+    if not 1 <= low <= requested <= high:
+        where = next(draft.place(n) for n in ("min_gpus", "max_gpus", "gpus") if n in draft.entries)
         raise InputError(
-            where, f"at least {low} GPUs, at most {high}, requested {asked}: not in order"
+            where, f"at least {low} GPUs, at most {high}, requested {requested}: not in order"
         )
     if low < high and not (draft.value("trains", False) or draft.value("paced", False)):
         raise InputError(
@@ -214,7 +208,7 @@ def _gpus(draft: JobDraft) -> Gpus:
             "only a program that uses dovetail.train can change its number of GPUs",
             "specify `trains: yes` if it does, or one number of GPUs",
         )
-    return Gpus(low, asked, high)
+    return Gpus(low, requested, high)
 
 
 def _check_tasks(draft: JobDraft, gpus: Gpus) -> None:
@@ -227,31 +221,31 @@ def _check_tasks(draft: JobDraft, gpus: Gpus) -> None:
             f"{called}: a program that uses dovetail.train has one worker per GPU",
             f"remove {called} or `trains`",
         )
-    if tasks and gpus.asked % tasks:
+    if tasks and gpus.requested % tasks:
         raise InputError(
             where,
-            f"{called}: {tasks} tasks cannot share {gpus.asked} GPUs evenly",
+            f"{called}: {tasks} tasks cannot share {gpus.requested} GPUs evenly",
             "specify a number of tasks that divides the number of GPUs",
         )
 
 
 def _script(draft: JobDraft, root: Path) -> str:
     """Returns the text of a batch script, or of the script file that a spec names."""
-    given = draft.given.get("script")
-    if given is None or "script_text" in draft.given:
+    entry = draft.entries.get("script")
+    if entry is None or "script_text" in draft.entries:
         return draft.value("script_text", "")
-    return _text(file_within(root, given))
+    return _text(file_within(root, entry))
 
 
 def _after(draft: JobDraft, number_of: Mapping[str, int]) -> tuple[Dependency, ...]:
     none: tuple[After, ...] = ()
     return tuple(
-        Dependency(a.kind, *(_job(a.job, number_of, draft.given["after"]) if a.job else ()))
+        Dependency(a.kind, *(_job(a.job, number_of, draft.entries["after"]) if a.job else ()))
         for a in draft.value("after", none)
     )
 
 
-def _job(text: str, number_of: Mapping[str, int], given: FieldValue) -> tuple[int, int]:
+def _job(text: str, number_of: Mapping[str, int], entry: FieldValue) -> tuple[int, int]:
     """Returns the number of a job, or the negative of its position in the file, and a task or -1.
 
     Raises InputError.
@@ -262,12 +256,12 @@ def _job(text: str, number_of: Mapping[str, int], given: FieldValue) -> tuple[in
     if is_number(name):
         return int(name), task
     if number_of.get(name) == AMBIGUOUS:
-        called = given.called or "after"
-        raise InputError(given.where, f"{called}: two earlier jobs have the name '{name}'")
+        called = entry.called or "after"
+        raise InputError(entry.where, f"{called}: two earlier jobs have the name '{name}'")
     if name in number_of:
         return number_of[name], task
     what = f"'{text}' is neither a job number nor the name of an earlier job in this file"
-    raise InputError(given.where, f"{given.called or 'after'}: {what}")
+    raise InputError(entry.where, f"{entry.called or 'after'}: {what}")
 
 
 def is_number(text: str) -> bool:

@@ -13,56 +13,56 @@ from dovetail.core.errors import InputError
 from dovetail.jobspec.draft import FieldValue
 
 
-def folder_within(root: Path, directory: Path, given: FieldValue | None) -> Path:
+def folder_within(root: Path, directory: Path, entry: FieldValue | None) -> Path:
     """Returns the working directory, by default `root`. Raises InputError."""
-    if given is None:
+    if entry is None:
         return root.resolve()
-    path = _resolved(root, directory, root, given, "workdir")
+    path = _resolved(root, directory, root, entry, "workdir")
     if not path.is_dir():
         raise InputError(
-            given.where, f"{given.called or 'workdir'}: '{given.value}' is not a directory"
+            entry.where, f"{entry.called or 'workdir'}: '{entry.value}' is not a directory"
         )
     return path
 
 
-def file_within(root: Path, given: FieldValue) -> Path:
+def file_within(root: Path, entry: FieldValue) -> Path:
     """Returns the script file of a spec. Raises InputError."""
-    path = _resolved(root, root, root, given, "script")
+    path = _resolved(root, root, root, entry, "script")
     if not path.is_file():
         raise InputError(
-            given.where, f"{given.called or 'script'}: there is no file '{given.value}'"
+            entry.where, f"{entry.called or 'script'}: there is no file '{entry.value}'"
         )
     return path
 
 
 def output_within(
-    root: Path, directory: Path, workdir: Path, name: str, given: FieldValue | None
+    root: Path, directory: Path, workdir: Path, name: str, entry: FieldValue | None
 ) -> str:
     """Returns the path of the output file, empty if unset; %x is replaced by the job's name.
 
     A relative path starts at the working directory. Raises InputError, also if its folder does not
     exist.
     """
-    if given is None:
+    if entry is None:
         return ""
-    text = _named(given.text, name)
+    text = _named(entry.text, name)
     if text == os.devnull:
         return text
     path = Path(text)
-    folder = replace(given, value=str(path.parent))
-    called = given.called or "output"
+    folder = replace(entry, value=str(path.parent))
+    called = entry.called or "output"
     if "%" in folder.text:
         raise InputError(
-            given.where, f"{called}: only the file name may contain a %, not its folder"
+            entry.where, f"{called}: only the file name may contain a %, not its folder"
         )
     inside = _resolved(root, directory, workdir, folder, "output")
     if not inside.is_dir():
-        raise InputError(given.where, f"{called}: there is no folder '{folder.value}'")
+        raise InputError(entry.where, f"{called}: there is no folder '{folder.value}'")
     if not path.name or path.name == ".." or text.endswith("/"):
-        raise InputError(given.where, f"{called}: '{given.value}' is not a file name")
+        raise InputError(entry.where, f"{called}: '{entry.value}' is not a file name")
     whole = inside / path.name
-    if not given.trusted and not _is_within(root, whole.resolve()):
-        raise _refused(given, "output", f"is outside {root}")
+    if not entry.trusted and not _is_within(root, whole.resolve()):
+        raise _refused(entry, "output", f"is outside {root}")
     return str(whole)
 
 
@@ -71,15 +71,15 @@ def _named(text: str, name: str) -> str:
     return "%%".join(part.replace("%x", name.replace("%", "%%")) for part in parts)
 
 
-def _resolved(root: Path, directory: Path, base: Path, given: FieldValue, field: str) -> Path:
-    path = Path(given.text)
-    if given.trusted:
+def _resolved(root: Path, directory: Path, base: Path, entry: FieldValue, field: str) -> Path:
+    path = Path(entry.text)
+    if entry.trusted:
         return (directory / path).resolve()
     if ".." in path.parts:
-        raise _refused(given, field, "contains '..'")
+        raise _refused(entry, field, "contains '..'")
     resolved = (base / path).resolve()
     if not _is_within(root, resolved):
-        raise _refused(given, field, f"is outside {root}")
+        raise _refused(entry, field, f"is outside {root}")
     return resolved
 
 
@@ -87,9 +87,9 @@ def _is_within(root: Path, resolved: Path) -> bool:
     return resolved.is_relative_to(root.resolve())
 
 
-def _refused(given: FieldValue, field: str, why: str) -> InputError:
+def _refused(entry: FieldValue, field: str, why: str) -> InputError:
     return InputError(
-        given.where,
-        f"{given.called or field}: '{given.value}' {why}",
+        entry.where,
+        f"{entry.called or field}: '{entry.value}' {why}",
         f"only the command line may do that, as in --set {field}=PATH",
     )

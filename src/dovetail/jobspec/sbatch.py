@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dovetail.core.errors import InputError
 from dovetail.jobspec import values as read
-from dovetail.jobspec.draft import JobDraft
+from dovetail.jobspec.draft import JobDraft, parsing
 from dovetail.jobspec.moment import seconds_until
 from dovetail.jobspec.sbatch_counts import fill_counts, settle_tasks
 from dovetail.jobspec.sbatch_lines import BatchScript, read_lines
@@ -61,14 +61,8 @@ def _parse_dovetail_line(
             raise InputError(where, f"a script cannot set the field '{name}'")
         draft.parse(name, value, where)
         if name == "environment":
-            draft.put(name, _environment(value, where, own), where)
-
-
-def _environment(text: str, where: str, own: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    try:
-        return read.environment(text, own)
-    except ValueError as error:
-        raise InputError(where, f"environment: {error}") from None
+            with parsing(where, name):
+                draft.put(name, read.environment(value, own), where)
 
 
 def _fill(
@@ -106,15 +100,13 @@ def _fill_times(script: BatchScript, draft: JobDraft, now: datetime | None) -> N
         if option not in script.options:
             continue
         value, where = script.options[option]
-        try:
+        with parsing(where, f"--{option}"):
             if option == "time":
                 # A limit of 0 means no limit in Slurm.
                 limit_s = read.slurm_seconds(value) or float("inf")
                 draft.put("time_limit", limit_s, where, called="--time")
             else:
                 draft.put(option, seconds_until(value, now), where, called=f"--{option}")
-        except ValueError as error:
-            raise InputError(where, f"--{option}: {error}") from None
 
 
 def _fill_signal(script: BatchScript, draft: JobDraft) -> None:
@@ -145,4 +137,5 @@ def _fill_export(script: BatchScript, draft: JobDraft, own: Mapping[str, str]) -
         )
     variables = [part for part in parts if part not in ("ALL", "NONE", "NIL")]
     if variables:
-        draft.put("environment", _environment(",".join(variables), where, own), where)
+        with parsing(where, "environment"):
+            draft.put("environment", read.environment(",".join(variables), own), where)

@@ -10,7 +10,7 @@ import re
 
 from dovetail.core.errors import InputError
 from dovetail.jobspec import values as read
-from dovetail.jobspec.draft import JobDraft
+from dovetail.jobspec.draft import JobDraft, parsing
 from dovetail.jobspec.sbatch_lines import BatchScript
 from dovetail.jobspec.values import Gpus
 
@@ -32,7 +32,8 @@ def fill_counts(script: BatchScript, draft: JobDraft) -> None:
     tasks = script.at_least_one("ntasks", 0)
     tasks = tasks or script.at_least_one("ntasks-per-node", 0) * nodes
     gpus = _gpus(script, draft, nodes, tasks)
-    draft.put("gpus", Gpus(gpus, gpus, gpus), _gpus_at(script))
+    where = script.where("gpus", "gpus-per-node", "gres", "gpus-per-task", "ntasks", "nodes")
+    draft.put("gpus", Gpus(gpus, gpus, gpus), where)
     if tasks:
         draft.put("ntasks", tasks, script.where(*TASKS), called=_called(script))
     _fill_host(script, draft, gpus=gpus, tasks=max(1, tasks), nodes=nodes)
@@ -72,10 +73,6 @@ def _called(script: BatchScript) -> str:
     return "--ntasks" if "ntasks" in script.options else "--ntasks-per-node"
 
 
-def _gpus_at(script: BatchScript) -> str:
-    return script.where("gpus", "gpus-per-node", "gres", "gpus-per-task", "ntasks", "nodes")
-
-
 def _nodes(script: BatchScript) -> int:
     text = script.value("nodes", "1")
     least, _, most = text.partition("-")
@@ -112,10 +109,8 @@ def _fill_host(script: BatchScript, draft: JobDraft, *, gpus: int, tasks: int, n
     for option, times in (("mem", nodes), ("mem-per-cpu", cpus), ("mem-per-gpu", gpus)):
         if option not in script.options:
             continue
-        try:
+        with parsing(script.where(option), f"--{option}"):
             size = read.size_bytes(script.value(option), unit="M")
-        except ValueError as error:
-            raise InputError(script.where(option), f"--{option}: {error}") from None
         if option == "mem-per-cpu" and not cpus:
             raise InputError(script.where(option), "--mem-per-cpu needs --cpus-per-task")
         if not size:
@@ -134,7 +129,7 @@ def settle_tasks(script: BatchScript, draft: JobDraft) -> None:
     starter, where = script.starter
     tasks = draft.value("ntasks", 1)
     if draft.value("trains", False):
-        draft.given.pop("ntasks", None)
+        draft.entries.pop("ntasks", None)
         tasks = 1
     if starter == "srun":
         raise InputError(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dovetail.core.errors import InputError
 from dovetail.jobspec import values as read
+from dovetail.jobspec.draft import parsing
 from dovetail.jobspec.sbatch_options import BARE, KNOWN, NO_VALUE, REFUSED, near, option_of
 
 _DIRECTIVE = re.compile(r"(?:(#SBATCH)(?=[\s-])|(#DOVETAIL)\s)(.*)")
@@ -59,10 +60,8 @@ class BatchScript:
         """Returns the number of an option, which is 1 or more. Raises InputError."""
         if option not in self.options:
             return default
-        try:
+        with parsing(self.where(option), f"--{option}"):
             number = read.whole(self.options[option][0])
-        except ValueError as error:
-            raise InputError(self.where(option), f"--{option}: {error}") from None
         if not number:
             raise InputError(self.where(option), f"--{option} must be 1 or more")
         return number
@@ -81,7 +80,10 @@ def read_lines(content: str, file: str) -> BatchScript:
                 where, f"{directive[1] or directive[2]} after the first command has no effect"
             )
         elif directive and directive[1]:
-            _add_options(script, where, _words(directive[3], where))
+            for option, value in _options(where, _words(directive[3], where)):
+                # The last value counts, and errors name options in the order of their last lines.
+                script.options.pop(option, None)
+                script.options[option] = (value, where)
         elif directive:
             script.dovetail_lines.append((where, _words(directive[3], where)))
         elif _NEARLY.match(line) and not began:
@@ -99,14 +101,8 @@ def _words(text: str, where: str) -> list[str]:
         raise InputError(where, f"cannot split the text into words: {error}") from None
 
 
-def _add_options(script: BatchScript, where: str, words: Sequence[str]) -> None:
-    """Adds the options of one line: `--name=value`, `--name value`, `-Nvalue`, `-N value`."""
-    for option, value in _options(where, list(words)):
-        script.options.pop(option, None)
-        script.options[option] = (value, where)
-
-
 def _options(where: str, rest: list[str]) -> Iterator[tuple[str, str]]:
+    """Yields the options in words: `--name=value`, `--name value`, `-Nvalue` and `-N value`."""
     while rest:
         word = rest.pop(0)
         if word in ("hetjob", "packjob", ":"):

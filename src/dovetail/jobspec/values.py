@@ -33,7 +33,7 @@ class Gpus:
     """The requested number of GPUs, and the range in which the policy may change it."""
 
     low: int
-    asked: int
+    requested: int
     high: int
 
 

@@ -14,7 +14,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from dovetail.core.errors import InputError
-from dovetail.jobspec.draft import FieldValue, JobDraft, check_known
+from dovetail.jobspec.draft import FieldValue, JobDraft, check_known, parsing
 from dovetail.jobspec.values import own_value
 
 JOBS_MAX = 1000
@@ -110,16 +110,15 @@ class _Reader:
                 draft.parse(name, joined, where)
             else:
                 draft.parse(name, self._text(node, name), where)
-        draft.given.setdefault("name", FieldValue(Path(self._file).stem, self._file))
+        draft.entries.setdefault("name", FieldValue(Path(self._file).stem, self._file))
         return draft
 
     def _environment(self, node: Node) -> Iterator[tuple[str, str]]:
         for key, value in self._pairs(node, "environment: expected a mapping, as in `EPOCHS: 3`"):
             if value.tag == _NULL and isinstance(value, ScalarNode) and not value.value:
-                try:
-                    yield key.value, own_value(key.value, self._own)
-                except ValueError as error:
-                    raise InputError(self._where(key), f"environment: {error}") from None
+                with parsing(self._where(key), "environment"):
+                    value_of_own = own_value(key.value, self._own)
+                yield key.value, value_of_own
             else:
                 yield key.value, self._text(value, "environment")
 

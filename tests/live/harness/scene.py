@@ -35,14 +35,13 @@ from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Edges, NodeLost, StoreError
+from dovetail.live.edges.protocols import Edges, NodeLost, StoredState, StoreError
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox
 from dovetail.live.emulation.synthetic import synthetic_spec
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
-from dovetail.live.store.recovered import Recovered
 from dovetail.live.store.store import Store
 from dovetail.live.workers.rules import Rules
 from dovetail.physics.linear import linear_physics
@@ -142,7 +141,7 @@ class Scene:
         finally:
             self._inbox = self._intake = None
             if database is not None:
-                database.abandon()
+                database.close()
         return False
 
     def _control(self, database: Database) -> None:
@@ -182,7 +181,7 @@ class Scene:
         for sentence in audit(queries, cluster=self.cluster, acknowledged=tuple(told)):
             self.truth.breach(f"audit: {sentence}")
 
-    def _recover(self, store: Store) -> Recovered:
+    def _recover(self, store: Store) -> StoredState:
         """Starts from what is on record, once the disk lets it."""
         while True:
             try:

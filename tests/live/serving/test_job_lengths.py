@@ -3,11 +3,10 @@
 import pytest
 
 from cluster_by_hand import spec
-from dovetail.live.edges.protocols import Request
+from dovetail.live.edges.protocols import Request, StoredState
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.serving.scheduler import JobLengths
-from dovetail.live.store.recovered import Recovered
 
 
 def nothing(job: int) -> StoredJob | None:
@@ -15,9 +14,9 @@ def nothing(job: int) -> StoredJob | None:
 
 
 def test_jobs_on_record_and_those_that_come_are_not_looked_up() -> None:
-    jobs = (StoredJob(1, spec(duration_s=5.0), JobRecord(1)),)
+    jobs = (StoredJob(spec(duration_s=5.0), JobRecord(1)),)
     lengths = JobLengths(
-        Recovered(1, jobs=jobs, accepted=(StoredJob.submitted(2, spec(duration_s=6.0), 0.0),)),
+        StoredState(1, jobs=jobs, accepted=(StoredJob.submitted(2, spec(duration_s=6.0), 0.0),)),
         nothing,
     )
     lengths.note(StoredJob.submitted(3, spec(duration_s=7.0), 1.0))
@@ -31,8 +30,8 @@ def test_a_job_that_was_over_is_looked_up_once() -> None:
 
     def find(job: int) -> StoredJob | None:
         asked.append(job)
-        return StoredJob(job, spec(duration_s=8.0), JobRecord(job)) if job == 1 else None
+        return StoredJob(spec(duration_s=8.0), JobRecord(job)) if job == 1 else None
 
-    lengths = JobLengths(Recovered(1), find)
+    lengths = JobLengths(StoredState(1), find)
     assert [lengths("1"), lengths("1"), lengths("2"), lengths("2")] == [8.0, 8.0, 0.0, 0.0]
     assert asked == [1, 2]

@@ -1,4 +1,4 @@
-"""The Python client of a live cluster, and what can be read while no controller runs."""
+"""The Python client of a live cluster, and the reader of its folder without a controller."""
 
 from dovetail.live.client.client import Client
 

@@ -7,11 +7,11 @@ client = Client("~/.dovetail")
 client.wait(job)
 ```
 
-A request that changes something carries a key made here, so that it can be repeated when the
-controller ended before it answered; the client retries until its patience is over.
+A request that changes something has a key made here, so that the client may repeat it if the
+connection breaks before the reply; it retries for `patience_s`.
 
-Connections stay open from one request to the next. Any thread may call: each takes a free
-connection, or opens one.
+Connections stay open between requests. Any thread may call: each takes a free connection, or opens
+one.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from dovetail.wire.codec import LINE_BYTES_MAX, WireError
 from dovetail.wire.connection import LineConnection, LineTooLong
 
 if TYPE_CHECKING:
-    from dovetail.live.server.messages.changes import ChangeAccepted
-    from dovetail.live.server.messages.cluster import NodeList, Pong
+    from dovetail.live.server.messages.changes import ChangeReply
+    from dovetail.live.server.messages.cluster import NodeList, PingReply
     from dovetail.live.server.messages.events import Event
     from dovetail.live.server.messages.listing import JobList
-    from dovetail.live.server.messages.one_job import JobDetails
+    from dovetail.live.server.messages.one_job import ShowReply
     from dovetail.live.server.messages.output import Logs, LogText
     from dovetail.live.server.messages.reason import JobExplanation
     from dovetail.live.server.messages.tracking import JobState
@@ -53,15 +53,15 @@ if TYPE_CHECKING:
     from dovetail.wire.submission import Submission
 
 R = TypeVar("R")
-AGAIN_S = 0.1
-POLL_S, SELDOM_S = 0.2, 2.0
-"""The shortest and the longest pause between two looks of `wait` at its jobs."""
+RETRY_S = 0.1
+POLL_S, POLL_S_MAX = 0.2, 2.0
+"""The shortest and the longest pause between two requests of `wait`."""
+PAUSE_RATIO = 5
+"""The pause of `wait` is at least so many times the duration of its last request."""
 CROWDED_S = 10.0
 """How long a client retries while the controller has too many clients."""
-RESTS = 5
-"""The pause is at least so many times as long as the look took."""
 REPLY_PIECE_BYTES = 1 << 18
-"""A list of many jobs is long: larger pieces make fewer system calls."""
+"""Larger than that of requests: a list of many jobs is long."""
 DEFAULT_HOME = "~/.dovetail"
 
 
@@ -69,31 +69,27 @@ class NoController(DovetailError):
     """No controller answers."""
 
 
-class ControllerAbsent(NoController):
-    """No controller runs here; the text says how to start one."""
+class ControllerDown(NoController):
+    """No controller runs in this folder."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(f"no controller runs in {home} (dovetail up starts one)")
-
-
-class ControllerGone(NoController):
-    """The controller ended before it answered."""
 
 
 class ConnectionBroken(Exception):
     """The connection ended before the reply."""
 
 
-class TooManyClients(ConnectionBroken):
-    """The controller refused the connection: it serves as many clients as it can."""
+class ControllerFull(ConnectionBroken):
+    """The controller refused the connection: it is at its limit of clients."""
 
 
 class Client:
-    """Asks the controller whose folder is `home`, or the one at a loopback `address`.
+    """Sends requests to the controller of the folder `home`, or at a loopback `address`.
 
-    Without either it looks where the commands do: in `DOVETAIL_HOME`, else `~/.dovetail`.
-    `patience_s` is how long to retry while a controller does not answer; one that is not there at
-    all is reported at once. Raises InputError for what the user can mend.
+    The default is the folder of the commands: `DOVETAIL_HOME`, else `~/.dovetail`. `patience_s` is
+    how long to retry while a controller does not answer; if none runs, methods raise NoController
+    at once. They raise InputError for errors of the user.
     """
 
     def __init__(
@@ -108,51 +104,51 @@ class Client:
         weakref.finalize(self, _close_all, self._free)
 
     def close(self) -> None:
-        """Closes the open connections; the next request opens another."""
+        """Closes all free connections; the next request opens another."""
         _close_all(self._free)
 
     def submit(self, *jobs: JobSpec | Submission, key: str = "") -> tuple[int, ...]:
-        """Returns the number of each submission; all are on disk, or none was taken."""
-        from dovetail.live.server.messages.changes import JobsSubmitted, Submit
+        """Submits jobs, all or none, and returns their numbers once they are on disk."""
+        from dovetail.live.server.messages.changes import Submit, SubmitReply
         from dovetail.wire.submission import Submission
 
-        taken = tuple(j if isinstance(j, Submission) else Submission(j) for j in jobs)
-        return self._ask(Submit(key or new_key(), taken), JobsSubmitted).jobs
+        submissions = tuple(j if isinstance(j, Submission) else Submission(j) for j in jobs)
+        return self._ask(Submit(key or new_key(), submissions), SubmitReply).jobs
 
     def cancel(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
-        """Ends jobs: waiting ones at once, running ones within their grace."""
+        """Cancels jobs: waiting ones at once, running ones within their grace period."""
         return self.change("cancel", *jobs, key=key).jobs
 
     def requeue(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
-        """Puts jobs back into the queue, running or ended."""
+        """Requeues jobs that run or have ended."""
         return self.change("requeue", *jobs, key=key).jobs
 
     def hold(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
-        """Keeps waiting jobs from being started."""
+        """Holds waiting jobs in the queue until they are released."""
         return self.change("hold", *jobs, key=key).jobs
 
     def release(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
-        """Ends a hold."""
+        """Releases held jobs."""
         return self.change("release", *jobs, key=key).jobs
 
     def drain(self, node: int, *, undo: bool = False, key: str = "") -> None:
-        """Closes a node to new work; `undo` opens it again."""
-        from dovetail.live.server.messages.changes import ChangeAccepted, Drain
+        """Stops placing jobs on a node; with `undo`, resumes it."""
+        from dovetail.live.server.messages.changes import ChangeReply, Drain
 
-        self._ask(Drain(key or new_key(), node, undo), ChangeAccepted)
+        self._ask(Drain(key or new_key(), node, undo), ChangeReply)
 
     def down(self, *, drain: bool = False, key: str = "") -> None:
-        """Stops the controller: jobs run on, or (`drain`) are waited for."""
-        from dovetail.live.server.messages.changes import ChangeAccepted, Down
+        """Stops the controller: at once, while jobs run on, or (`drain`) after they have ended."""
+        from dovetail.live.server.messages.changes import ChangeReply, Down
 
-        with contextlib.suppress(ControllerGone):
-            self._ask(Down(key or new_key(), drain), ChangeAccepted)
+        with contextlib.suppress(ConnectionBroken):
+            self._ask(Down(key or new_key(), drain), ChangeReply)
 
-    def ping(self) -> Pong:
+    def ping(self) -> PingReply:
         """Returns the process, version and options of the controller."""
-        from dovetail.live.server.messages.cluster import Ping, Pong
+        from dovetail.live.server.messages.cluster import Ping, PingReply
 
-        return self._ask(Ping(), Pong)
+        return self._ask(Ping(), PingReply)
 
     def jobs(
         self,
@@ -166,25 +162,25 @@ class Client:
         offset: int = 0,
         group_arrays: bool = False,
     ) -> JobList:
-        """Returns the jobs, placed ones first, then waiting ones in the policy's order.
+        """Returns the jobs: placed ones first, then waiting ones in the policy's order.
 
         `limit` rows from row `offset` on; with `group_arrays` the waiting tasks of an array are
-        one row. If all `states` are ends: those that ended at `since_s` or later, the newest end
+        one row. If all `states` are terminal: jobs that ended at `since_s` or later, the latest
         first.
         """
         from dovetail.live.server.messages.listing import JobList, ListJobs
 
-        asked = ListJobs(tuple(states), user, name, ended, limit, since_s, offset, group_arrays)
-        return self._ask(asked, JobList)
+        request = ListJobs(tuple(states), user, name, ended, limit, since_s, offset, group_arrays)
+        return self._ask(request, JobList)
 
-    def show(self, job: int | str) -> JobDetails:
-        """Returns all of one job."""
-        from dovetail.live.server.messages.one_job import JobDetails, ShowJob
+    def show(self, job: int | str) -> ShowReply:
+        """Returns the details of one job."""
+        from dovetail.live.server.messages.one_job import ShowJob, ShowReply
 
-        return self._ask(ShowJob(str(job)), JobDetails)
+        return self._ask(ShowJob(str(job)), ShowReply)
 
     def why(self, job: int | str) -> JobExplanation:
-        """Returns why a job is where it is."""
+        """Returns the explanation of the state of a job."""
         from dovetail.live.server.messages.reason import ExplainJob, JobExplanation
 
         return self._ask(ExplainJob(str(job)), JobExplanation)
@@ -197,52 +193,45 @@ class Client:
 
     def history(self, job: int | str = "") -> Iterator[Event]:
         """Yields the facts of one job, or of all, in order."""
-        from dovetail.live.server.messages.events import History, HistoryPage
+        from dovetail.live.server.messages.events import History, HistoryReply
 
         after = 0
         while after >= 0:
-            found = self._ask(History(str(job), after), HistoryPage)
-            yield from found.events
-            after = found.more_after
+            page = self._ask(History(str(job), after), HistoryReply)
+            yield from page.events
+            after = page.more_after
 
     def logs(self, job: int | str, *, follow: bool = False, tail: int = -1) -> Iterator[LogText]:
-        """Yields what a job printed; with `follow` until it ends.
+        """Yields the output of a job; with `follow` until the job ends.
 
-        A controller that goes away meanwhile is waited for, as long as patience lasts; what was
-        read before is not read again.
+        If the connection breaks, the client retries for `patience_s` and goes on where it was.
         """
         from dovetail.live.server.messages.output import Logs
 
-        asked, was_there = Logs(str(job), follow, tail), False
+        request, has_replied = Logs(str(job), follow, tail), False
         deadline = monotonic() + self._patience_s
         crowded_until = monotonic() + min(CROWDED_S, self._patience_s)
         while True:
             try:
-                for piece in self._pieces(asked):
-                    was_there, deadline = True, monotonic() + self._patience_s
+                for piece in self._pieces(request):
+                    has_replied, deadline = True, monotonic() + self._patience_s
                     if piece.at >= 0:
-                        asked = replace(asked, begin=piece.at)
+                        request = replace(request, begin=piece.at)
                     yield piece
                 return
             except (ConnectionBroken, OSError, NoController) as error:
-                if not (was_there or isinstance(error, ConnectionBroken)):
+                if not (has_replied or isinstance(error, ConnectionBroken)):
                     raise
-                if isinstance(error, TooManyClients) and monotonic() > crowded_until:
-                    raise self._too_many() from error
-                if monotonic() > deadline:
-                    gone = f"the controller went away, and job {job} is left to itself"
-                    mute = f"the controller in {self.home} does not answer"
-                    raise NoController(
-                        f"{gone}: `dovetail up` finds it again" if was_there else mute
-                    ) from error
-            sleep(AGAIN_S)
+                lost = f"the controller went away, and job {job} is left to itself: `dovetail up`"
+                what = f"{lost} finds it again" if has_replied else ""
+                self._pause(error, deadline, crowded_until, what)
 
-    def _pieces(self, asked: Logs) -> Iterator[LogText]:
+    def _pieces(self, request: Logs) -> Iterator[LogText]:
         from dovetail.live.server.messages.output import LogText
 
         with self._connected() as connection:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                connection.send(self._line(asked), self._patience_s)
+                connection.send(self._line(request), self._patience_s)
             for line in _reply_lines(connection, self._patience_s):
                 piece = _accepted(line, LogText)
                 yield piece
@@ -251,28 +240,28 @@ class Client:
         raise ConnectionBroken
 
     def states(self, *jobs: int | str) -> tuple[JobState, ...]:
-        """Returns where jobs are, an array standing for all of its tasks."""
-        from dovetail.live.server.messages.tracking import JobStates, TrackJobs
+        """Returns the states of jobs; an array stands for all its tasks."""
+        from dovetail.live.server.messages.tracking import TrackJobs, TrackReply
 
-        return self._ask(TrackJobs(tuple(map(str, jobs))), JobStates).jobs
+        return self._ask(TrackJobs(tuple(map(str, jobs))), TrackReply).jobs
 
     def wait(self, *jobs: int | str, timeout_s: float = float("inf")) -> tuple[JobState, ...]:
-        """Returns where jobs ended, once all are over. Raises TimeoutError.
+        """Returns the states of jobs once all have ended. Raises TimeoutError.
 
-        A controller that is started anew meanwhile is waited for, as long as patience lasts.
+        If no controller answers, the client retries for `patience_s`: it may be restarted.
         """
         deadline = monotonic() + timeout_s
         while True:
-            asked_s = monotonic()
+            began_s = monotonic()
             states = self._states_patiently(jobs)
-            waited = [s for s in states if s.state not in TERMINAL]
-            if not waited:
+            live = [s for s in states if s.state not in TERMINAL]
+            if not live:
                 return states
             if monotonic() > deadline:
-                raise TimeoutError(f"job {waited[0].called} is {waited[0].state}")
-            # A long list takes the time of the controller too.
-            took_s = monotonic() - asked_s
-            sleep(min(max(POLL_S, RESTS * took_s), SELDOM_S))
+                raise TimeoutError(f"job {live[0].called} is {live[0].state}")
+            # A request about many jobs takes time of the controller, so it is sent less often.
+            request_s = monotonic() - began_s
+            sleep(min(max(POLL_S, PAUSE_RATIO * request_s), POLL_S_MAX))
 
     def _states_patiently(self, jobs: Sequence[int | str]) -> tuple[JobState, ...]:
         deadline = monotonic() + self._patience_s
@@ -282,71 +271,77 @@ class Client:
             except NoController:
                 if monotonic() > deadline:
                     raise
-                sleep(AGAIN_S)
+                sleep(RETRY_S)
 
-    def change(self, verb: str, *jobs: int | str, key: str = "") -> ChangeAccepted:
-        """Changes jobs by one of these verbs; returns which changed, which not, and why."""
-        from dovetail.live.server.messages.changes import ChangeAccepted, JobChange
+    def change(self, verb: str, *jobs: int | str, key: str = "") -> ChangeReply:
+        """Cancels, requeues, holds or releases jobs; returns the changed and the skipped ones."""
+        from dovetail.live.server.messages.changes import ChangeReply, JobChange
 
-        return self._ask(JobChange(verb, key or new_key(), tuple(map(str, jobs))), ChangeAccepted)
+        return self._ask(JobChange(verb, key or new_key(), tuple(map(str, jobs))), ChangeReply)
 
-    def _ask(self, question: Question, cls: type[R]) -> R:
-        """Asks, and asks the same again when the connection breaks: keys make that safe."""
+    def _ask(self, request: Question, cls: type[R]) -> R:
+        """Sends a request, and repeats it if the connection breaks: its key makes that safe."""
         deadline = monotonic() + self._patience_s
         crowded_until = monotonic() + min(CROWDED_S, self._patience_s)
-        was_there = False
+        had_controller = False
         while True:
             try:
-                return self._ask_once(question, cls, deadline)
+                return self._ask_once(request, cls, deadline)
             except (ConnectionBroken, OSError, NoController) as error:
-                # It answered just now, so it is restarting, or ending on request.
-                if isinstance(error, NoController) and not was_there:
+                # After a broken connection a missing controller restarts, or ends on request.
+                if isinstance(error, NoController) and not had_controller:
                     raise
-                if isinstance(error, NoController) and question.verb == "down":
-                    raise ControllerGone("the controller ended before it answered") from error
-                was_there = True
-                if isinstance(error, TooManyClients) and monotonic() > crowded_until:
-                    raise self._too_many() from error
-                if monotonic() > deadline:
-                    raise NoController(f"the controller in {self.home} does not answer") from error
-                sleep(AGAIN_S)
+                if isinstance(error, NoController) and request.verb == "down":
+                    # The request was carried out, and only the reply is lost.
+                    raise ConnectionBroken from error
+                had_controller = True
+                self._pause(error, deadline, crowded_until)
 
-    def _too_many(self) -> NoController:
-        where = f"at {self._address}" if self._address else f"in {self.home}"
-        return NoController(f"the controller {where} has {CROWDED}; try again in a moment")
+    def _pause(
+        self, error: Exception, deadline: float, crowded_until: float, what: str = ""
+    ) -> None:
+        """Waits before a retry. Raises NoController after the time for retries, with `what`."""
+        if isinstance(error, ControllerFull) and monotonic() > crowded_until:
+            where = f"at {self._address}" if self._address else f"in {self.home}"
+            what = f"the controller {where} has {CROWDED}; try again in a moment"
+            raise NoController(what) from error
+        if monotonic() > deadline:
+            what = what or f"the controller in {self.home} does not answer"
+            raise NoController(what) from error
+        sleep(RETRY_S)
 
-    def _ask_once(self, question: Question, cls: type[R], deadline: float) -> R:
-        asked = self._line(question)
+    def _ask_once(self, request: Question, cls: type[R], deadline: float) -> R:
+        line = self._line(request)
         connection = self._free_connection() or self._connected()
         try:
             timeout_s = max(0.01, deadline - monotonic())
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                # A connection that was refused has its reply to be read, though it takes no more.
-                connection.send(asked, timeout_s)
-            line = next(_reply_lines(connection, timeout_s), None)
+                # A refused connection accepts no request, but its refusal can still be read.
+                connection.send(line, timeout_s)
+            reply = next(_reply_lines(connection, timeout_s), None)
         except BaseException:
-            # Half a question or half a reply may be under way on it.
+            # A part of a request or of a reply may be under way: the next one would mix with it.
             connection.close()
             raise
-        if line is None:
+        if reply is None:
             connection.close()
             raise ConnectionBroken
         self._free.append(connection)
-        return _accepted(line, cls)
+        return _accepted(reply, cls)
 
-    def _line(self, question: Question) -> bytes:
-        """Returns the line that asks a question. Raises InputError for one that is too long."""
-        line = line_of_question(question, self._token())
+    def _line(self, request: Question) -> bytes:
+        """Returns the line of a request. Raises InputError if it is too long."""
+        line = line_of_question(request.verb, request, self._token())
         if len(line) > LINE_BYTES_MAX:
             what = f"it takes {len(line) >> 10} KiB at once, over {LINE_BYTES_MAX >> 10} KiB"
             mend = "name fewer jobs at once, or put long texts into files"
-            raise InputError(question.verb, what, mend)
+            raise InputError(request.verb, what, mend)
         return line
 
     def _free_connection(self) -> LineConnection | None:
         """Returns a free connection that the controller has not closed."""
         if self._process != os.getpid():
-            # A fork shares these sockets: parent and child would read each other's replies.
+            # After a fork parent and child share these sockets: they would mix their replies.
             _close_all(self._free)
             self._process = os.getpid()
         with contextlib.suppress(IndexError):
@@ -354,7 +349,7 @@ class Client:
                 connection = self._free.pop()
                 if connection.is_quiet():
                     return connection
-                # It is closed, or has bytes that no request asked for.
+                # It is closed, or has bytes that are no reply to a request.
                 connection.close()
         return None
 
@@ -367,19 +362,17 @@ class Client:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.connect(os.fspath(path))
-        except (FileNotFoundError, ConnectionRefusedError):
-            connection.close()
-            raise ControllerAbsent(self.home) from None
         except OSError as error:
             connection.close()
+            if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+                raise ControllerDown(self.home) from None
             from dovetail.live.system.unix_socket import check_path
 
             check_path(path)
             if isinstance(error, PermissionError | NotADirectoryError):
                 what = f"cannot be entered: {error.strerror}"
-                raise InputError(
-                    str(self.home), what, "give the --home of a cluster of yours"
-                ) from None
+                mend = "give the --home of a cluster of yours"
+                raise InputError(str(self.home), what, mend) from None
             raise
         return connection
 
@@ -404,7 +397,7 @@ class Client:
 
 
 def new_key() -> str:
-    """Returns a key no other request has."""
+    """Returns a key that no other request has."""
     return os.urandom(16).hex()
 
 
@@ -421,19 +414,16 @@ def _accepted(line: bytes, cls: type[R]) -> R:
         raise DovetailError(f"the controller answers in another protocol: {error}") from None
     if isinstance(reply, RequestRefused):
         if reply.what == CROWDED:
-            raise TooManyClients
+            raise ControllerFull
         if reply.what == TOO_SLOW:
             raise ConnectionBroken
-        if reply.fault:
-            raise DovetailError(
-                f"{reply.where}: {reply.what}" + (f" ({reply.mend})" if reply.mend else "")
-            )
-        raise InputError(reply.where, reply.what, reply.mend)
+        refusal = InputError(reply.where, reply.what, reply.mend)
+        raise DovetailError(str(refusal)) if reply.fault else refusal
     return reply
 
 
 def _reply_lines(connection: LineConnection, timeout_s: float) -> Iterator[bytes]:
-    """Yields replies. Raises DovetailError for one that has no end."""
+    """Yields the lines of replies. Raises DovetailError for one that is too long."""
     try:
         yield from connection.lines(timeout_s)
     except LineTooLong:

@@ -21,7 +21,7 @@ from dovetail.live.edges.protocols import Request
 from dovetail.live.jobs.job_request import job_request
 from dovetail.live.jobs.lifecycle import PENDING, TERMINAL, State, Transition
 from dovetail.live.jobs.record import JobRecord
-from dovetail.live.jobs.stored_job import DamagedRecord, StoredJob
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.workers.roster import END, SAVE
 from dovetail.wire.spec import JobSpec
 
@@ -190,7 +190,7 @@ class Admission:
         stored = self.dependencies.find(number)
         if stored is None or stored.record.state not in TERMINAL:
             return
-        if isinstance(stored.record, DamagedRecord):
+        if stored.damage:
             LOG.error("job %d is not requeued: %s", number, stored.record.detail)
             return
         self._begin_anew(stored.spec, stored.record)
@@ -198,8 +198,8 @@ class Admission:
     def _begin_anew(self, spec: JobSpec, record: JobRecord) -> None:
         """Makes a job that is over wait again, as if submitted now, with nothing done."""
         self.dependencies.begins_anew(record.job)
-        self.admit([StoredJob(record.job, spec, _afresh(record, self.tables.now))])
-        # A dependency on it that could never be met may be met by its next end.
+        self.admit([StoredJob(spec, _afresh(record, self.tables.now))])
+        # Jobs that could not use its end may wait for it again.
         for job in self.dependencies.dependents(record.job):
             if job.record.reason == NEVER_MET:
                 self.consider(job)

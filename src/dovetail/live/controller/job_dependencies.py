@@ -123,7 +123,7 @@ class JobDependencies:
 
     def ended(self, job: LiveJob) -> None:
         """Notes that a job is over for good."""
-        self._over[job.number] = StoredJob(job.number, job.spec, job.record)
+        self._over[job.number] = StoredJob(job.spec, job.record)
 
     def begins_anew(self, number: int) -> None:
         """Forgets the end of a job that begins anew."""

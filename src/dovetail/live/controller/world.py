@@ -45,13 +45,13 @@ from dovetail.live.edges.protocols import (
     JournalEntry,
     NodeLost,
     Request,
+    StoredState,
     StoreError,
 )
 from dovetail.live.jobs.lifecycle import Transition
 from dovetail.live.jobs.status_snapshot import StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.measuring.meter import ReportMeter
-from dovetail.live.store.recovered import Recovered
 from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import AgentReport
 
@@ -72,7 +72,7 @@ class LiveWorld:
         state: ClusterState,
         policy: Policy,
         *,
-        recovered: Recovered,
+        recovered: StoredState,
         launches: Launches,
         meter: ReportMeter,
         rules: Rules | None = None,
@@ -125,7 +125,7 @@ class LiveWorld:
         log.fact(ControllerChanged(tables.now, epoch, RECOVERING, spell(policy)))
         self._restore(recovered, Recovery(jobs, gangs, tables, gpus, timers, members, admission))
 
-    def _restore(self, recovered: Recovered, recovery: Recovery) -> None:
+    def _restore(self, recovered: StoredState, recovery: Recovery) -> None:
         """Restores the state of the last controller, and messages that it wrote no entry for."""
         recovery.restore_gangs(recovered.jobs)
         self._monitor.begin(dict(recovered.meta))

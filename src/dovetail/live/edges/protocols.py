@@ -97,6 +97,22 @@ class Archive(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class StoredState:
+    """The state from which a new controller starts; its `epoch` is above that of any before.
+
+    `jobs` are live and have been admitted, `accepted` not yet admitted, `requests` not yet carried
+    out. `now_s` is the latest time in the store.
+    """
+
+    epoch: int
+    now_s: float = 0.0
+    jobs: tuple[StoredJob, ...] = ()
+    accepted: tuple[StoredJob, ...] = ()
+    requests: tuple[Request, ...] = ()
+    meta: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Edges:
     """Everything outside itself that a live world uses."""
 

@@ -99,10 +99,10 @@ class StatusSnapshot:
 class SnapshotIndex:
     """Look-up tables of one snapshot, built once for all readers."""
 
-    __slots__ = ("picture", "rank", "reasons", "runs")
+    __slots__ = ("rank", "reasons", "runs", "snapshot")
 
-    def __init__(self, picture: StatusSnapshot) -> None:
-        self.picture = picture
-        self.reasons = picture.reason_codes()
-        self.runs = {run.job: run for run in picture.running}
-        self.rank = {job: i for i, job in enumerate(picture.waiting)}
+    def __init__(self, snapshot: StatusSnapshot) -> None:
+        self.snapshot = snapshot
+        self.reasons = snapshot.reason_codes()
+        self.runs = {run.job: run for run in snapshot.running}
+        self.rank = {job: i for i, job in enumerate(snapshot.waiting)}

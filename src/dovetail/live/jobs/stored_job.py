@@ -1,7 +1,7 @@
-"""A job on record: its request and its state.
+"""A job in the store: its specification and its record.
 
-The store and the controller exchange jobs in this form: new submissions, unfinished jobs that a
-new controller recovers, and jobs that are over.
+Between store and controller every job has this shape: one that was just submitted, one that a new
+controller recovers, and one that is over.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from dovetail.wire.spec import JobSpec
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """One job as the store has it."""
+    """One job of the store.
 
-    number: int
+    `arrived` is True once a controller has admitted it: a journal entry wrote its record. `damage`
+    says why its row cannot be read, empty if it can: then `spec` and `record` have only the values
+    of the columns beside the damaged texts, and the record must not be written.
+    """
+
     spec: JobSpec
     record: JobRecord
     arrived: bool = True
-    """Whether the controller has admitted it: an entry has its record."""
     damage: str = ""
-    """Why its row cannot be read; spec and record then have only the values of columns."""
+
+    @property
+    def number(self) -> int:
+        """Returns the number by which users know the job."""
+        return self.record.job
 
     @staticmethod
     def submitted(number: int, spec: JobSpec, submit_s: float) -> StoredJob:
-        """Returns a newly submitted job; no controller has admitted it yet."""
+        """Returns a job that was just stored; no controller has admitted it yet."""
         record = JobRecord(number, submit_s=submit_s, held=spec.hold)
-        return StoredJob(number, spec, record, arrived=False)
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedRecord(JobRecord):
-    """Stands for the record of a job whose row is damaged. It is never written."""
+        return StoredJob(spec, record, arrived=False)

@@ -1,4 +1,4 @@
-"""What a job waits for before it joins the queue: other jobs, a time, a place in its array."""
+"""The conditions of a job before it joins the queue: other jobs, a time, the limit of its array."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from dovetail.wire.spec import Dependency
 
 SHOWN, NAMED = 20, 5
 LOOKED_AT = 500
-"""Dependencies looked at; the rest is left out, so that `why` answers quickly."""
+"""The most dependencies that are read, so that `why` answers quickly."""
 MET_BY = {
     "after": "start",
     "afterok": "complete",
     "afternotok": "end otherwise than completed",
     "afterany": "end",
 }
-"""What the job named by a dependency must do."""
+"""What the other job of a dependency must do."""
 UNMET = {"afterok": True, "afternotok": False}
-"""Dependencies on a kind of end: True if the job must complete."""
+"""Dependencies on the kind of an end: True if the other job must complete."""
 
 
 def job_name(number: int, reader: Queries) -> str:
-    """Returns the name that `ls` gives a job: `12`, or `12_3` for a task of an array."""
+    """Returns the name of a job in lists: `12`, or `12_3` for a task of an array."""
     return reader.called((number,))[number]
 
 
-def conditions(kept: StoredJob, reader: Queries, now_s: float) -> list[str]:
-    """Returns the conditions of a job that are checked before it queues, and their state."""
-    found, (records, names) = [], _named_jobs(kept.spec.after[:SHOWN], reader)
-    for need in kept.spec.after[:SHOWN]:
+def conditions(job: StoredJob, reader: Queries, now_s: float) -> list[str]:
+    """Returns the conditions of a job and their state."""
+    texts, (records, names) = [], _named_jobs(job.spec.after[:SHOWN], reader)
+    for need in job.spec.after[:SHOWN]:
         record, name = records.get(need.job), names[need.job]
         state = "unknown" if record is None else str(record.state)
-        found.append(f"it needs {need.kind}:{name}; job {name} is {state}")
-    if len(kept.spec.after) > SHOWN:
-        found.append(f"and it needs {len(kept.spec.after) - SHOWN} jobs more")
-    if kept.record.not_before_s > now_s:
-        found.append(f"not before {kept.record.not_before_s - now_s:.0f} s from now")
-    return found
+        texts.append(f"it needs {need.kind}:{name}; job {name} is {state}")
+    if len(job.spec.after) > SHOWN:
+        texts.append(f"and it needs {len(job.spec.after) - SHOWN} jobs more")
+    if job.record.not_before_s > now_s:
+        texts.append(f"not before {job.record.not_before_s - now_s:.0f} s from now")
+    return texts
 
 
-def unmet_condition(kept: StoredJob, reader: Queries, now_s: float) -> str:
+def unmet_condition(job: StoredJob, reader: Queries, now_s: float) -> str:
     """Returns the first unmet condition of a job that is not in the queue."""
-    record, named = kept.record, []
-    records, names = _named_jobs(kept.spec.after[:LOOKED_AT], reader)
-    for need in kept.spec.after[:LOOKED_AT]:
+    record, unmet = job.record, []
+    records, names = _named_jobs(job.spec.after[:LOOKED_AT], reader)
+    for need in job.spec.after[:LOOKED_AT]:
         other, name = records.get(need.job), names[need.job]
         over = other is not None and other.state in TERMINAL
         well = other is not None and other.state is State.COMPLETED
@@ -55,10 +55,10 @@ def unmet_condition(kept: StoredJob, reader: Queries, now_s: float) -> str:
             if need.kind in UNMET and well != UNMET[need.kind]:
                 return f"job {name} would have to be requeued and {MET_BY[need.kind]}"
         elif record.reason == "Dependency" and not over:
-            named.append(f"job {name} must {MET_BY[need.kind]}")
-    if named:
-        more = f", and {len(named) - NAMED} more must" if len(named) > NAMED else ""
-        return ", ".join(named[:NAMED]) + more
+            unmet.append(f"job {name} must {MET_BY[need.kind]}")
+    if unmet:
+        more = f", and {len(unmet) - NAMED} more must" if len(unmet) > NAMED else ""
+        return ", ".join(unmet[:NAMED]) + more
     if record.reason == "JobArrayTaskLimit":
         return "a task of its array must end"
     if record.not_before_s > now_s:
@@ -71,4 +71,4 @@ def _named_jobs(
 ) -> tuple[dict[int, JobRecord], dict[int, str]]:
     """Returns the records and names of the jobs that dependencies name, in two queries."""
     numbers = [need.job for need in needs]
-    return {kept.number: kept.record for kept in reader.some(numbers)}, reader.called(numbers)
+    return {job.number: job.record for job in reader.some(numbers)}, reader.called(numbers)

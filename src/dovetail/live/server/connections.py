@@ -1,4 +1,4 @@
-"""The open connections of one listener: how many there may be, and which one is closed first."""
+"""The open connections of one listener: their limit, and which idle one is closed first."""
 
 from __future__ import annotations
 
@@ -9,28 +9,27 @@ from time import monotonic
 
 LINGER_S = 1.0
 LINGER_BYTES = 4 << 20
-"""How long, and for how many bytes, a connection that we end is read until its client ends it."""
+"""Limits of reading a connection that we have ended, until its client ends it too."""
 
 
 class Connections:
-    """Limits the connections of one listener, so that its clients cannot use up another's.
+    """Limits the connections of one listener, so that its clients cannot use up those of another.
 
-    A full table admits a new connection by ending the one that has been idle longest. Any thread
-    may call.
+    At the limit a new connection ends the one that has been idle longest. Any thread may call.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: set[socket.socket] = set()
         self._idle: dict[socket.socket, None] = {}
-        """Connections that wait for the next line of their client, the longest first."""
+        """Connections that wait for a line of their client, the longest wait first."""
         self._guard = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._open)
 
     def admit(self, connection: socket.socket) -> bool:
-        """True if the connection may be served; `release` takes it out again."""
+        """Adds a connection and returns True, or returns False at the limit."""
         with self._guard:
             if len(self._open) >= self._most and not self._end_idle():
                 return False
@@ -44,7 +43,7 @@ class Connections:
             self._idle.pop(connection, None)
 
     def set_idle(self, connection: socket.socket, is_idle: bool) -> None:
-        """Notes that a connection waits for a line, or has received a part of one."""
+        """Records that a connection waits for a line, or has received a part of one."""
         with self._guard:
             if is_idle and connection in self._open:
                 self._idle[connection] = None
@@ -74,14 +73,14 @@ def end_after_reply(connection: socket.socket) -> None:
     """Ends our side of a connection and reads on for a moment.
 
     Closing a socket with unread bytes resets the connection, and the client may then lose the
-    reply that says why it was ended.
+    reply with the reason.
     """
-    deadline, left = monotonic() + LINGER_S, LINGER_BYTES
+    deadline, bytes_left = monotonic() + LINGER_S, LINGER_BYTES
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
-        while left > 0 and (left_s := deadline - monotonic()) > 0:
-            connection.settimeout(left_s)
+        while bytes_left > 0 and (timeout_s := deadline - monotonic()) > 0:
+            connection.settimeout(timeout_s)
             piece = connection.recv(65536)
             if not piece:
                 return
-            left -= len(piece)
+            bytes_left -= len(piece)

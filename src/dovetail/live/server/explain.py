@@ -1,7 +1,7 @@
-"""Why a job is where it is: a reason code in Slurm's words, a sentence, and the evidence for it.
+"""Explains the state of a job: a reason code in Slurm's words, a sentence, and evidence.
 
-All of it is read: the policy's own reasons, who is ahead in its order, what is free, and the
-record. Nothing is guessed; what would have to happen is counted from what is free and held.
+All evidence is read from the reasons and the order of the policy, the free GPUs, and the record of
+the job. What would have to happen for a start is counted from free and allocated GPUs alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dovetail.live.store.queries import Queries
 
 AHEAD_SHOWN = 5
 LEAST_SHOWN = 0.01
-"""Slower jobs would be shown with a speed of 0."""
+"""The lowest speed that two decimals show."""
 
 SENTENCES = {
     "Resources": "it is next in the policy's order and waits for free GPUs",
@@ -46,64 +46,61 @@ SENTENCES = {
     UNWRITABLE: "the controller cannot write to its folder, and starts nothing until it can",
     "None": "the policy has not been asked about it yet",
 }
-"""The codes a waiting job may show, each with what it means."""
+"""The reason codes of waiting jobs with their sentences."""
 BEHIND = "the GPUs it could have are not free, and jobs ahead of it in the policy's order wait too"
-"""What `Resources` means where a policy looks for room for every job, not for the first alone."""
+"""The sentence of `Resources` for a job that is not the first: the policy tries every job."""
 
 
-def explain(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float) -> JobExplanation:
+def explain(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float) -> JobExplanation:
     """Returns why a job waits, why it has the GPUs it has, or why it ended."""
-    if kept.record.state in TERMINAL or kept.record.state is State.COMPLETING:
-        return _ended(kept, now_s)
-    if kept.record.state is State.PENDING:
-        return _waiting(kept, reader, seen, now_s)
-    return _running(kept, reader, seen, now_s)
+    if job.record.state in TERMINAL or job.record.state is State.COMPLETING:
+        return _ended(job, now_s)
+    if job.record.state is State.PENDING:
+        return _waiting(job, reader, index, now_s)
+    return _running(job, reader, index, now_s)
 
 
-def _waiting(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float) -> JobExplanation:
-    picture, record, number = seen.picture, kept.record, kept.number
-    said = seen.reasons.get(number)
-    code = reason_code(kept, seen)
-    rank = seen.rank.get(number)
-    ahead = picture.waiting[:rank] if rank is not None else ()
-    free = _free_to(kept, picture)
-    kind = kept.spec.gpu_type
-    evidence = [f"it asks for {_asks(kept)}", _free_text(free, kind), *_closed_text(picture)]
+def _waiting(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float) -> JobExplanation:
+    snapshot, record, number = index.snapshot, job.record, job.number
+    reason = index.reasons.get(number)
+    code = reason_code(job, index)
+    rank = index.rank.get(number)
+    ahead = snapshot.waiting[:rank] if rank is not None else ()
+    free = _free_to(job, snapshot)
+    kind = job.spec.gpu_type
+    evidence = [f"it asks for {_asks(job)}", _free_text(free, kind), *_closed_text(snapshot)]
     if rank is not None:
         evidence.append(_ahead_text(ahead, reader))
-    if said is not None and said.behind >= 0:
-        evidence.append(f"job {job_name(said.behind, reader)} is the first that finds no room")
-    evidence.extend(conditions(kept, reader, now_s))
+    if reason is not None and reason.behind >= 0:
+        evidence.append(f"job {job_name(reason.behind, reader)} is the first that finds no room")
+    evidence.extend(conditions(job, reader, now_s))
     if record.retries:
         evidence.append(f"it was tried {_times(record.retries)} before")
-    if picture.refused and picture.refused_s >= picture.decided_s:
-        evidence.append(f"the last plan was refused: {picture.refused}")
-    if picture.unwritable:
-        evidence.append(picture.unwritable)
+    if snapshot.refused and snapshot.refused_s >= snapshot.decided_s:
+        evidence.append(f"the last plan was refused: {snapshot.refused}")
+    if snapshot.unwritable:
+        evidence.append(snapshot.unwritable)
+    sentence = SENTENCES.get(code, "the policy gives no further reason")
+    if code == "Resources" and ahead:
+        sentence = BEHIND
     return JobExplanation(
         job=number,
-        called=kept.spec.called(number),
+        called=job.spec.called(number),
         state=str(record.state),
         code=code,
-        sentence=record.detail or _sentence(code, len(ahead)),
+        sentence=record.detail or sentence,
         evidence=tuple(evidence),
         ahead=ahead[:AHEAD_SHOWN],
         ahead_count=len(ahead),
         free_gpus=sum(free.values()),
-        would_start=_would_start(kept, seen, reader, len(ahead), free, now_s),
-        decided_s=_known(picture.decided_s),
+        would_start=_would_start(job, index, reader, len(ahead), free, now_s),
+        decided_s=_known(snapshot.decided_s),
         now_s=now_s,
     )
 
 
-def _sentence(code: str, ahead: int) -> str:
-    if code == "Resources" and ahead:
-        return BEHIND
-    return SENTENCES.get(code, "the policy gives no further reason")
-
-
-def _asks(kept: StoredJob) -> str:
-    spec = kept.spec
+def _asks(job: StoredJob) -> str:
+    spec = job.spec
     size = f"{spec.min_gpus} to {spec.max_gpus}" if spec.elastic else str(spec.gpus)
     kind = f" {spec.gpu_type}" if spec.gpu_type else ""
     gpus = f"{size}{kind} GPU{'s' if size != '1' else ''}"
@@ -113,23 +110,23 @@ def _asks(kept: StoredJob) -> str:
     return f"{gpus} with {' and '.join(beside)}" if beside else gpus
 
 
-def _closed_text(picture: StatusSnapshot) -> list[str]:
-    """Returns which nodes are down or draining, if any are."""
-    found = []
+def _closed_text(snapshot: StatusSnapshot) -> list[str]:
+    """Describes the nodes that are down or draining, a text for each of these states."""
+    texts = []
     for state in (DRAINING, DOWN):
-        nodes = [str(n.node) for n in picture.nodes if n.state == state]
+        nodes = [str(n.node) for n in snapshot.nodes if n.state == state]
         if nodes:
             more = f" and {len(nodes) - AHEAD_SHOWN} more" if len(nodes) > AHEAD_SHOWN else ""
             are = "nodes are" if len(nodes) > 1 else "node is"
-            found.append(f"{len(nodes)} {are} {state}: {', '.join(nodes[:AHEAD_SHOWN])}{more}")
-    return found
+            texts.append(f"{len(nodes)} {are} {state}: {', '.join(nodes[:AHEAD_SHOWN])}{more}")
+    return texts
 
 
-def _free_to(kept: StoredJob, picture: StatusSnapshot) -> dict[int, int]:
-    """Returns how many GPUs are free on each node that is up and has the type that a job needs."""
-    kind = kept.spec.gpu_type
-    fitting = {n.node for n in picture.nodes if kind in ("", n.gpu_type)}
-    return {node: gpus for node, gpus in picture.free_gpus().items() if node in fitting}
+def _free_to(job: StoredJob, snapshot: StatusSnapshot) -> dict[int, int]:
+    """Returns the number of free GPUs on each node that is up and has the GPU type of a job."""
+    kind = job.spec.gpu_type
+    fitting = {n.node for n in snapshot.nodes if kind in ("", n.gpu_type)}
+    return {node: gpus for node, gpus in snapshot.free_gpus().items() if node in fitting}
 
 
 def _free_text(free: dict[int, int], kind: str = "") -> str:
@@ -145,11 +142,10 @@ def _ahead_text(ahead: tuple[int, ...], reader: Queries) -> str:
     if not ahead:
         return "no waiting job is ahead of it"
     first = []
-    for number in ahead[:AHEAD_SHOWN]:
-        spec = reader.spec(number)
-        plural = "" if spec is not None and spec.gpus == 1 else "s"
-        size = "" if spec is None else f" ({spec.gpus} GPU{plural})"
-        first.append(f"{job_name(number, reader)}{size}")
+    names = reader.called(ahead[:AHEAD_SHOWN])
+    for job in reader.some(ahead[:AHEAD_SHOWN]):
+        gpus = job.spec.gpus
+        first.append(f"{names[job.number]} ({gpus} GPU{'' if gpus == 1 else 's'})")
     more = f" and {len(ahead) - AHEAD_SHOWN} more" if len(ahead) > AHEAD_SHOWN else ""
     return f"{_jobs_are(len(ahead), 'waiting ')} ahead of it: {', '.join(first)}{more}"
 
@@ -159,52 +155,49 @@ def _jobs_are(jobs: int, kind: str = "") -> str:
 
 
 def _would_start(
-    kept: StoredJob,
-    seen: SnapshotIndex,
+    job: StoredJob,
+    index: SnapshotIndex,
     reader: Queries,
     ahead: int,
     free: dict[int, int],
     now_s: float,
 ) -> str:
-    """Returns what would have to happen, as far as counting GPUs shows."""
-    record, spec = kept.record, kept.spec
+    """Describes what would have to happen for a start, as far as counting GPUs shows."""
+    record, spec = job.record, job.spec
     if record.held:
         return "release it"
     if record.reason:
-        return unmet_condition(kept, reader, now_s)
-    if seen.picture.unwritable:
+        return unmet_condition(job, reader, now_s)
+    if index.snapshot.unwritable:
         return "the controller must be able to write to its folder again"
-    if kept.number not in seen.rank:
+    if job.number not in index.rank:
         return "the policy must be asked about it, as it is at its next decision"
-    if is_closed_to(kept, seen):
+    if is_closed_to(job, index):
         return "a node that is down or draining must be up again"
+    # Counted over all free GPUs, though the placement options may demand that they are close.
     lacking = spec.min_gpus - sum(free.values())
-    if lacking <= 0 and (spec.cpus or spec.memory_bytes) and _finds_no_room(kept, seen):
+    reason = index.reasons.get(job.number)
+    has_no_room = reason is not None and reason.code == "Resources"
+    if lacking <= 0 and (spec.cpus or spec.memory_bytes) and has_no_room:
         return "as many GPUs are free, but not with the CPUs and the memory it asks for beside them"
     if lacking <= 0:
         behind = f", after or beside the {ahead} ahead of it" if ahead else ""
         return f"enough GPUs are free; it starts when the policy's next plan takes it{behind}"
     text = f"{lacking} more GPU{'s' if lacking > 1 else ''} must become free"
-    end_s = _freed_by(seen, free, lacking, now_s)
+    end_s = _freed_by(index, free, lacking, now_s)
     if end_s < NEVER_S:
         text += f"; by the forecast of the running jobs that is in {end_s - now_s:.0f} s"
     return text + (f", and {_jobs_are(ahead)} ahead of it" if ahead else "")
 
 
-def _finds_no_room(kept: StoredJob, seen: SnapshotIndex) -> bool:
-    """True if the policy found no room for a job at its last decision."""
-    said = seen.reasons.get(kept.number)
-    return said is not None and said.code == "Resources"
-
-
-def _freed_by(seen: SnapshotIndex, nodes: Collection[int], gpus: int, now_s: float) -> float:
-    """Returns when so many more GPUs of some nodes are free if running jobs end as forecast.
+def _freed_by(index: SnapshotIndex, nodes: Collection[int], gpus: int, now_s: float) -> float:
+    """Returns the time at which so many more GPUs of some nodes are free by the forecast.
 
     Infinite if unknown.
     """
     ends = sorted(
         (_end_of(run, now_s), sum(m.node in nodes for m in run.members))
-        for run in seen.picture.running
+        for run in index.snapshot.running
     )
     for end_s, held in ends:
         gpus -= held
@@ -219,20 +212,20 @@ def _end_of(run: RunningStatus, now_s: float) -> float:
     return max(now_s, run.since_s + run.left_s / run.rate)
 
 
-def _running(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float) -> JobExplanation:
-    picture, record, number = seen.picture, kept.record, kept.number
-    run = seen.runs.get(number)
+def _running(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float) -> JobExplanation:
+    snapshot, record, number = index.snapshot, job.record, job.number
+    run = index.runs.get(number)
     held = len(record.members)
-    free = picture.free_gpus()
+    free = snapshot.free_gpus()
     evidence = [
-        f"it asked for {_asks(kept)}",
+        f"it asked for {_asks(job)}",
         f"on {placement_text(record.members) or 'no GPU yet'}",
     ]
     if run is not None:
-        evidence.extend(_progress_lines(kept, run, seen, reader, now_s))
-    evidence.extend(_out_of_reach(kept))
+        evidence.extend(_progress_lines(job, run, index, reader, now_s))
+    evidence.extend(_out_of_reach(job))
     evidence.append(_free_text(free))
-    evidence.append(f"{_jobs_are(len(picture.waiting))} waiting")
+    evidence.append(f"{_jobs_are(len(snapshot.waiting))} waiting")
     if record.detail:
         evidence.append(f"since it was placed: {record.detail}")
     last = _last_placing(reader, number)
@@ -241,19 +234,19 @@ def _running(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float
     starting = record.state is State.CONFIGURING
     return JobExplanation(
         job=number,
-        called=kept.spec.called(number),
+        called=job.spec.called(number),
         state=str(record.state),
         code="Configuring" if starting else "Running",
-        sentence=_why_so_many(kept, held, seen, starting),
+        sentence=_why_so_many(job, held, index, starting),
         evidence=tuple(evidence),
         free_gpus=sum(free.values()),
-        decided_s=_known(picture.decided_s),
+        decided_s=_known(snapshot.decided_s),
         now_s=now_s,
     )
 
 
-def _why_so_many(kept: StoredJob, held: int, seen: SnapshotIndex, starting: bool) -> str:
-    spec, policy = kept.spec, seen.picture.policy
+def _why_so_many(job: StoredJob, held: int, index: SnapshotIndex, starting: bool) -> str:
+    spec, policy = job.spec, index.snapshot.policy
     verb = "is being started on" if starting else "runs on"
     one = f"it {verb} {held} GPU{'s' if held != 1 else ''}"
     if not spec.elastic:
@@ -261,48 +254,50 @@ def _why_so_many(kept: StoredJob, held: int, seen: SnapshotIndex, starting: bool
     if held >= spec.max_gpus:
         return f"{one}, the most it may have"
     if held <= spec.min_gpus:
-        left = "gives it none of those that are free"
-        if not sum(seen.picture.free_gpus().values()):
-            left = "gives the others to other jobs"
-        return f"{one}, the fewest it takes: {policy} {left}"
+        others = "gives it none of those that are free"
+        if not sum(index.snapshot.free_gpus().values()):
+            others = "gives the others to other jobs"
+        return f"{one}, the fewest it takes: {policy} {others}"
     return f"{one} of {spec.min_gpus} to {spec.max_gpus}: the share that {policy} gives it"
 
 
 def _progress_lines(
-    kept: StoredJob, run: RunningStatus, seen: SnapshotIndex, reader: Queries, now_s: float
+    job: StoredJob, run: RunningStatus, index: SnapshotIndex, reader: Queries, now_s: float
 ) -> list[str]:
-    done_s, rate, left_s = progress_of(kept.record, run, now_s)
-    found = [_speed_text(rate)]
-    part = fraction_done(kept.record, done_s, left_s)
+    done_s, rate, left_s = progress_of(job.record, run, now_s)
+    lines = [_speed_text(rate)]
+    part = fraction_done(job.record, done_s, left_s)
     if part >= 0:
-        found.append(f"{part:.0%} is done")
-    seats = seen.picture.seats()
+        lines.append(f"{part:.0%} is done")
+    seats = index.snapshot.seats()
     others = {j for m in run.members for j in seats[(m.node, m.gpu)]} - {run.job}
     if others:
         names = reader.called(sorted(others)).values()
-        found.append(f"it shares GPUs with job {', '.join(names)}")
+        lines.append(f"it shares GPUs with job {', '.join(names)}")
     if run.awaits:
-        those = ", ".join(reader.called(run.awaits).values())
-        found.append(f"it waits for job {those} to leave its GPUs, or to hold less of their memory")
-    found.extend(f"it waits for GPU memory on {why}" for why in run.deferred)
+        awaited = ", ".join(reader.called(run.awaits).values())
+        lines.append(
+            f"it waits for job {awaited} to leave its GPUs, or to hold less of their memory"
+        )
+    lines.extend(f"it waits for GPU memory on {why}" for why in run.deferred)
     if run.placement.accumulation_steps > 1:
-        found.append(f"its batch is cut into {run.placement.accumulation_steps} steps")
-    return found
+        lines.append(f"its batch is cut into {run.placement.accumulation_steps} steps")
+    return lines
 
 
-def _out_of_reach(kept: StoredJob) -> list[str]:
-    """Describes GPUs of a job on nodes where none of its processes runs."""
-    if kept.spec.trains or kept.spec.paced:
+def _out_of_reach(job: StoredJob) -> list[str]:
+    """Describes the GPUs of a job on nodes without a process of it."""
+    if job.spec.trains or job.spec.paced:
         return []
-    members = kept.record.members
-    runs_on = {m.worker: m.node for m in reversed(members)}
-    apart = {m.node for m in members} - set(runs_on.values())
-    if not apart:
+    members = job.record.members
+    # The process of a worker runs on the node of its first member.
+    node_of = {m.worker: m.node for m in reversed(members)}
+    nodes = sorted(set(node_of.values()))
+    if {m.node for m in members} == set(nodes):
         return []
-    nodes = ", ".join(map(str, sorted(set(runs_on.values()))))
-    where = f"on node {nodes}" if len(set(runs_on.values())) == 1 else f"on nodes {nodes}"
-    who = "its one process is" if len(runs_on) == 1 else f"its {len(runs_on)} processes are"
-    return [f"{who} {where}, and cannot reach its GPUs on other nodes"]
+    where = f"on node{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}"
+    processes = "its one process is" if len(node_of) == 1 else f"its {len(node_of)} processes are"
+    return [f"{processes} {where}, and cannot reach its GPUs on other nodes"]
 
 
 def _speed_text(rate: float) -> str:
@@ -316,20 +311,20 @@ def _speed_text(rate: float) -> str:
 def _last_placing(reader: Queries, number: int) -> str:
     """Describes the last placement of a job, from the log."""
     facts = reader.facts(number)
-    placed = [(t, f) for t, f in facts if f.get("e") == "started"]
-    if not placed:
+    starts = [(t, f) for t, f in facts if f.get("e") == "started"]
+    if not starts:
         return ""
-    t, fact = placed[-1]
-    again = f", the {len(placed)}th placing" if len(placed) > 3 else ""
-    stopped = [(s, f) for s, f in facts if f.get("e") == "stopped" and s <= t]
+    t, fact = starts[-1]
+    again = f", the {len(starts)}th placing" if len(starts) > 3 else ""
+    stops = [(s, f) for s, f in facts if f.get("e") == "stopped" and s <= t]
     since = ""
-    if stopped:
-        since = f", after it was stopped at {stopped[-1][0]:.0f} s: {stopped[-1][1].get('why')}"
+    if stops:
+        since = f", after it was stopped at {stops[-1][0]:.0f} s: {stops[-1][1].get('why')}"
     return f"last placed at {t:.0f} s ({fact.get('how', 'start')}){again}{since}"
 
 
-def _ended(kept: StoredJob, now_s: float) -> JobExplanation:
-    record = kept.record
+def _ended(job: StoredJob, now_s: float) -> JobExplanation:
+    record = job.record
     over = record.state in TERMINAL
     ending = record.state if over or record.ending is None else record.ending
     evidence = []
@@ -342,11 +337,11 @@ def _ended(kept: StoredJob, now_s: float) -> JobExplanation:
     if record.end_s < NEVER_S:
         evidence.append(f"it ended {max(0.0, now_s - record.end_s):.0f} s ago")
     if record.retries:
-        evidence.append(f"it was tried again {_times(record.retries)} of {kept.spec.retries}")
+        evidence.append(f"it was tried again {_times(record.retries)} of {job.spec.retries}")
     sentence = record.detail or ENDS.get(ending, "it is over")
     return JobExplanation(
-        job=kept.number,
-        called=kept.spec.called(kept.number),
+        job=job.number,
+        called=job.spec.called(job.number),
         state=str(record.state),
         code=record.reason or "None",
         sentence=sentence if over else f"its workers are ending: {sentence}",

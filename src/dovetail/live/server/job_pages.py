@@ -1,101 +1,94 @@
-"""Pages of the list of jobs: what comes in which order, and the waiting tasks of arrays in one row.
+"""Pages of the list of jobs: their order, and one row for the waiting tasks of an array.
 
-Jobs that are not over are few and are ordered as a whole; of those that are over only the rows of
-the page are read, so that a page takes as long after fifty thousand jobs as after a thousand.
+Live jobs are few and are ordered as a whole. Of ended jobs only the rows of the page are read, so
+the time of a page does not grow with the number of jobs that have ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dovetail.core.errors import InputError
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.status_snapshot import SnapshotIndex
 from dovetail.live.server.messages.listing import JobList, JobRow, ListJobs
 from dovetail.live.server.rows import job_row, ranges_text
-from dovetail.live.store.queries import LIVE, Queries, UnfinishedJob
+from dovetail.live.store.queries import LIVE, LiveRow, Queries
 
 ROWS_MAX = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """One row of the list: a job, or waiting tasks of one array, the first to start first."""
-
-    tasks: tuple[UnfinishedJob, ...]
-
-
-def job_page(reader: Queries, asked: ListJobs, seen: SnapshotIndex, now_s: float) -> JobList:
-    """Returns one page of the jobs that match, and how many rows there are in all."""
-    limit = max(1, min(asked.limit, ROWS_MAX))
-    first = max(0, asked.offset)
-    wanted = states_of(asked.states) or (tuple(State) if asked.ended else LIVE)
-    over = tuple(s for s in wanted if s in TERMINAL)
-    items = _live(reader, asked, [s for s in wanted if s not in TERMINAL], seen)
-    shown = items[first : first + limit]
-    rows = _live_rows(reader, shown, seen, now_s)
-    # Jobs that only end are listed by their ends.
-    since_s = asked.since_s if len(over) == len(wanted) else None
-    total = len(items)
-    if over:
-        total += reader.count(over, user=asked.user, name=asked.name, since_s=since_s)
+def job_page(reader: Queries, request: ListJobs, index: SnapshotIndex, now_s: float) -> JobList:
+    """Returns one page of the jobs that match, and the number of rows of all pages."""
+    limit = max(1, min(request.limit, ROWS_MAX))
+    first = max(0, request.offset)
+    states = states_of(request.states) or (tuple(State) if request.ended else LIVE)
+    terminal = tuple(s for s in states if s in TERMINAL)
+    live = _live(reader, request, [s for s in states if s not in TERMINAL], index)
+    rows = _live_rows(reader, live[first : first + limit], index, now_s)
+    # A list of ended jobs alone is in the order of their ends.
+    since_s = request.since_s if len(terminal) == len(states) else None
+    total = len(live)
+    if terminal:
+        user, name = request.user, request.name
+        total += reader.count(terminal, user=user, name=name, since_s=since_s)
         if len(rows) < limit:
             ended = reader.rows(
-                over,
-                user=asked.user,
-                name=asked.name,
+                terminal,
+                user=user,
+                name=name,
                 since_s=since_s,
                 limit=limit - len(rows),
-                offset=max(0, first - len(items)),
+                offset=max(0, first - len(live)),
             )
-            made = [job_row(job, seen, now_s) for job in ended]
-            rows += sorted(made, key=lambda row: -row.end_s)
-    counts = reader.counts()
-    said = tuple((str(s), counts[s]) for s in State if counts.get(s))
+            ended_rows = [job_row(job, index, now_s) for job in ended]
+            rows += sorted(ended_rows, key=lambda row: -row.end_s)
+    by_state = reader.counts()
+    counts = tuple((str(s), by_state[s]) for s in State if by_state.get(s))
     more = max(0, total - first - len(rows))
-    return JobList(now_s, tuple(rows), more, said, total=total, offset=first)
+    return JobList(now_s, tuple(rows), more, counts, total=total, offset=first)
 
 
 def _live(
-    reader: Queries, asked: ListJobs, states: Sequence[State], seen: SnapshotIndex
-) -> list[_Item]:
-    """Returns the rows of jobs that are not over: placed, ranked by the policy, then all others."""
+    reader: Queries, request: ListJobs, states: Sequence[State], index: SnapshotIndex
+) -> list[list[LiveRow]]:
+    """Returns the jobs of each row: placed jobs, those ranked by the policy, then all others."""
     if not states:
         return []
-    found = reader.live_jobs(states, user=asked.user, name=asked.name)
-    waiting = [job for job in found if job.state == State.PENDING]
-    placed = [_Item((job,)) for job in found if job.state != State.PENDING]
+    jobs = reader.live_jobs(states, user=request.user, name=request.name)
+    placed = [[job] for job in jobs if job[1] != State.PENDING]
+    waiting = [job for job in jobs if job[1] == State.PENDING]
     ranked = sorted(
-        (j for j in waiting if j.number in seen.rank), key=lambda j: seen.rank[j.number]
+        (job for job in waiting if job[0] in index.rank), key=lambda j: index.rank[j[0]]
     )
-    others = [job for job in waiting if job.number not in seen.rank]
-    if not asked.group_arrays:
-        return placed + [_Item((job,)) for job in (*ranked, *others)]
+    others = [job for job in waiting if job[0] not in index.rank]
+    if not request.group_arrays:
+        return placed + [[job] for job in (*ranked, *others)]
     return placed + _grouped(ranked) + _grouped(others)
 
 
-def _grouped(waiting: Sequence[UnfinishedJob]) -> list[_Item]:
-    """Returns a row for each job, and one for all tasks of an array where its first one stands."""
-    groups: dict[tuple[int, bool], list[UnfinishedJob]] = {}
+def _grouped(waiting: Sequence[LiveRow]) -> list[list[LiveRow]]:
+    """Returns one row for each job, and one for all tasks of an array at its first task."""
+    groups: dict[tuple[int, bool], list[LiveRow]] = {}
     for job in waiting:
-        is_task = job.array_of >= 0
-        groups.setdefault((job.array_of if is_task else job.number, is_task), []).append(job)
-    return [_Item(tuple(tasks)) for tasks in groups.values()]
+        number, _, array, _ = job
+        groups.setdefault((number, False) if array < 0 else (array, True), []).append(job)
+    return list(groups.values())
 
 
 def _live_rows(
-    reader: Queries, items: Sequence[_Item], seen: SnapshotIndex, now_s: float
+    reader: Queries, shown: Sequence[Sequence[LiveRow]], index: SnapshotIndex, now_s: float
 ) -> list[JobRow]:
-    kept = {job.number: job for job in reader.some([item.tasks[0].number for item in items])}
+    stored = {job.number: job for job in reader.some([jobs[0][0] for jobs in shown])}
     rows = []
-    for item in items:
-        first = kept.get(item.tasks[0].number)
+    for jobs in shown:
+        first = stored.get(jobs[0][0])
         if first is None:
             continue
-        row = job_row(first, seen, now_s)
-        if len(item.tasks) > 1:
-            indices = sorted(task.array_index for task in item.tasks)
+        row = job_row(first, index, now_s)
+        if len(jobs) > 1:
+            indices = sorted(index for _, _, _, index in jobs)
             tasks = ranges_text(indices)
             called = f"{row.array_of}_[{tasks}]"
             row = replace(row, array=-1, tasks=tasks, task_count=len(indices), called=called)
@@ -105,9 +98,7 @@ def _live_rows(
 
 def states_of(texts: Sequence[str]) -> tuple[State, ...]:
     """Returns the states of some names. Raises InputError."""
-    found = []
     for text in texts:
         if text.upper() not in State.__members__:
             raise InputError(f"state '{text}'", "there is no such state", ", ".join(State))
-        found.append(State[text.upper()])
-    return tuple(found)
+    return tuple(State[text.upper()] for text in texts)

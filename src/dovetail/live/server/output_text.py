@@ -1,4 +1,4 @@
-"""The output of a job, read piece by piece as text, from a file that may not exist yet."""
+"""Reads the output of a job piece by piece as text; its file may not exist yet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from dovetail.core.errors import InputError
 
@@ -15,11 +14,10 @@ PIECE_BYTES = 1 << 16
 
 
 class OutputReader:
-    """Reads a job's output from its last `tail` lines on (-1: from the beginning).
+    """Reads an output from its last `tail` lines on (-1: all), or from byte `begin` on (-1: unset).
 
-    A reader that has read up to a place (`at`) resumes there with `begin`.
-    Only a regular file is read: a pipe or a device in its place would block the reader for ever.
-    Bytes that are not UTF-8 become the replacement character.
+    `begin` is an earlier value of `at`. Bytes that are not UTF-8 become the replacement character.
+    Only a regular file is read: a FIFO or a device in its place would block the thread.
     """
 
     def __init__(self, path: Path, tail: int = -1, begin: int = -1) -> None:
@@ -31,22 +29,18 @@ class OutputReader:
     def __enter__(self) -> OutputReader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def read(self) -> Iterator[str]:
-        """Yields what has been written since the last call."""
+        """Yields the text that was written since the last call. Raises InputError."""
         if self._file < 0 and not self._open():
             return
         if os.fstat(self._file).st_size < os.lseek(self._file, 0, os.SEEK_CUR):
-            os.lseek(self._file, 0, os.SEEK_SET)  # its owner emptied it
+            # Its owner has truncated it: read the new content from its beginning.
+            os.lseek(self._file, 0, os.SEEK_SET)
         while piece := os.read(self._file, PIECE_BYTES):
             text = self._decoder.decode(piece)
             if text:
@@ -54,14 +48,14 @@ class OutputReader:
 
     @property
     def at(self) -> int:
-        """Returns the place in the file up to which text was returned, -1 if there is no file."""
+        """Returns the byte up to which text was returned, -1 without a file."""
         if self._file < 0:
             return -1
         unfinished, _ = self._decoder.getstate()
         return os.lseek(self._file, 0, os.SEEK_CUR) - len(unfinished)
 
     def rest(self) -> str:
-        """Returns what an unfinished character at the very end stands for."""
+        """Returns the text of an incomplete character at the end of the file."""
         return self._decoder.decode(b"", final=True)
 
     def _open(self) -> bool:
@@ -85,21 +79,21 @@ class OutputReader:
 
 
 def _start_of_tail(file: int, lines: int) -> int:
-    """Returns where the last lines begin, looking back from the end piece by piece."""
+    """Returns the byte at which the last lines begin, searched from the end piece by piece."""
     end = os.fstat(file).st_size
     if lines == 0:
         return end
-    # The line end that closes the file ends the last line; it begins no other.
+    # A line end at the end of the file closes the last line and begins no other.
     wanted = lines + (os.pread(file, 1, end - 1) == b"\n" if end else 0)
     while end > 0:
         start = max(0, end - PIECE_BYTES)
         piece = os.pread(file, end - start, start)
-        found = piece.count(b"\n")
-        if found >= wanted:
+        line_ends = piece.count(b"\n")
+        if line_ends >= wanted:
             at = len(piece)
             for _ in range(wanted):
                 at = piece.rindex(b"\n", 0, at)
             return start + at + 1
-        wanted -= found
+        wanted -= line_ends
         end = start
     return 0

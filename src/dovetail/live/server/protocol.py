@@ -1,9 +1,10 @@
 """Requests and replies as lines of JSON.
 
-Each verb and each reply is one frozen message (`messages/`). Jobs are named by number, never by a
-path. Times are in seconds of the cluster's clock, which began when it was first brought up.
+Each verb and each reply is one frozen message (`messages/`). Times are in seconds of the cluster's
+clock, which began with its first controller.
 
-NOTE: defining such a class takes 0.3 ms, and a command needs only two of some thirty.
+NOTE: the messages have several modules since defining a class takes 0.3 ms, and a command needs
+only two of some thirty.
 """
 
 from __future__ import annotations
@@ -12,22 +13,25 @@ import json
 import math
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from dovetail.wire.codec import PLAIN, WireError, build, parse_object, plain
 
 R = TypeVar("R")
 _text = json.JSONEncoder(separators=(",", ":")).encode
 ENDLESS_S = 300 * 86400.0
-"""A longer forecast means that the length is unknown: forecasts return a year then."""
+"""Forecasts return a year for a job of unknown length; nothing above this bound is known."""
 CROWDED = "too many clients at once"
 TOO_SLOW = "the whole line did not come in time"
-"""Refusals before anything was read or done: a client may retry."""
+"""Refusals of requests that the server has not read: a client may retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestRefused:
-    """Where and what is wrong, and how to mend it. `fault` means ours, not the user's."""
+    """A request was refused: where, for what reason, and how to fix it.
+
+    `fault` is True for an error of the controller, False for one of the user.
+    """
 
     where: str
     what: str
@@ -35,48 +39,35 @@ class RequestRefused:
     fault: bool = False
 
 
-class HasVerb(Protocol):
-    """A question: a frozen message with the verb that it is asked by.
-
-    The questions themselves are listed in `requests`. This module must not import them: a command
-    would load them all to ask one.
-    """
-
-    @property
-    def verb(self) -> str:
-        """Returns the verb."""
-        ...
-
-
-def line_of_question(question: HasVerb, token: str = "") -> bytes:
-    """Returns the line that asks a question; what has its usual value is left out."""
-    said = {"verb": question.verb, **plain(question)}
+def line_of_question(verb: str, question: object, token: str = "") -> bytes:
+    """Returns the line of a request, without fields that have their default."""
+    fields = {"verb": verb, **plain(question)}
     if token:
-        said["token"] = token
-    return _text(said).encode() + b"\n"
+        fields["token"] = token
+    return _text(fields).encode() + b"\n"
 
 
 def line_of_reply(reply: object) -> bytes:
-    """Returns the line of a reply."""
-    said = {"ok": not isinstance(reply, RequestRefused), **values(reply)}
-    return _text(said).encode() + b"\n"
+    """Returns the line of a reply, with all its fields."""
+    fields = {"ok": not isinstance(reply, RequestRefused), **values(reply)}
+    return _text(fields).encode() + b"\n"
 
 
 REPLY_BYTES_MAX = 1 << 28
-"""A reply comes from our own controller; a list of all jobs is longer than any other message."""
+"""Larger than the limit of requests: a list may have every job."""
 
 
 def reply_of(line: bytes, cls: type[R]) -> R | RequestRefused:
     """Returns the reply in a line: one of `cls`, or a refusal. Raises WireError."""
-    said = parse_object(line, REPLY_BYTES_MAX)
-    ok = said.pop("ok", None)
+    fields = parse_object(line, REPLY_BYTES_MAX)
+    ok = fields.pop("ok", None)
     if ok not in (True, False):
-        raise WireError("a reply says whether it is ok")
-    return build(cls, said) if ok else build(RequestRefused, said)
+        raise WireError("a reply has no field 'ok'")
+    return build(cls, fields) if ok else build(RequestRefused, fields)
 
 
 def values(message: object) -> dict[str, object]:
-    """Returns the fields of a message as JSON values, all of them."""
+    """Returns all fields of a message as JSON values."""
     cls: type = type(message)
     return {name: _value(getattr(message, name)) for name in _names(cls)}
 
@@ -97,17 +88,17 @@ def _value(value: object) -> object:
 OR_NONE = ("array", "array_of", "at", "decided_s", "more_after", "progress", "saved_step")
 """The fields of replies where -1 means none."""
 PAIRS = ("counts",)
-"""The fields that hold pairs of a name and a value."""
+"""The fields that are pairs of a name and a value, shown as one object."""
 
 
 def json_values(message: object) -> object:
-    """Returns a message as JSON that any reader takes: what is not there or not finite is null."""
+    """Returns a message as strict JSON: values that are missing or not finite are null."""
     return _shown(values(message))
 
 
 def _shown(value: object) -> object:
     if isinstance(value, dict):
-        return {name: _field(name, said) for name, said in value.items()}
+        return {name: _field(name, part) for name, part in value.items()}
     if isinstance(value, list):
         return [_shown(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,26 +1,28 @@
-"""All requests, and how they are parsed: unknown verbs and values are refused."""
+"""All requests and replies, and the parser of requests: it refuses unknown verbs and values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 from dovetail.live.server.messages.changes import (
-    ChangeAccepted,
+    ChangeReply,
     Down,
     Drain,
     JobChange,
-    JobsSubmitted,
     Submit,
+    SubmitReply,
 )
-from dovetail.live.server.messages.cluster import ListNodes, NodeList, Ping, Pong
-from dovetail.live.server.messages.events import History, HistoryPage
+from dovetail.live.server.messages.cluster import ListNodes, NodeList, Ping, PingReply
+from dovetail.live.server.messages.events import History, HistoryReply
 from dovetail.live.server.messages.listing import JobList, ListJobs
-from dovetail.live.server.messages.one_job import JobDetails, ShowJob
+from dovetail.live.server.messages.one_job import ShowJob, ShowReply
 from dovetail.live.server.messages.output import Logs, LogText
 from dovetail.live.server.messages.reason import ExplainJob, JobExplanation
-from dovetail.live.server.messages.tracking import JobStates, TrackJobs
+from dovetail.live.server.messages.tracking import TrackJobs, TrackReply
 from dovetail.live.server.protocol import RequestRefused
 from dovetail.wire.codec import WireError, build
+from dovetail.wire.spec_faults import is_text
 
 KEY_LENGTH_MAX = 64
 CHANGES = ("cancel", "requeue", "hold", "release")
@@ -39,53 +41,42 @@ Question = (
     | History
 )
 Reply = (
-    JobsSubmitted
-    | ChangeAccepted
-    | Pong
+    SubmitReply
+    | ChangeReply
+    | PingReply
     | JobList
-    | JobDetails
-    | JobStates
+    | ShowReply
+    | TrackReply
     | LogText
     | JobExplanation
     | NodeList
-    | HistoryPage
+    | HistoryReply
     | RequestRefused
 )
-_OTHERS = (
-    Submit,
-    Drain,
-    Down,
-    Ping,
-    ListJobs,
-    ShowJob,
-    TrackJobs,
-    Logs,
-    ExplainJob,
-    ListNodes,
-    History,
-)
-_CLASS: dict[str, type] = dict.fromkeys(CHANGES, JobChange) | {cls.verb: cls for cls in _OTHERS}
+_CLASS: dict[str, type] = dict.fromkeys(CHANGES, JobChange) | {
+    cls.verb: cls for cls in get_args(Question) if cls is not JobChange
+}
 
 
-def question_of(said: Mapping[str, object]) -> Question:
+def question_of(fields: Mapping[str, object]) -> Question:
     """Parses a request. Raises WireError."""
-    verb = said.get("verb")
+    verb = fields.get("verb")
     cls = _CLASS.get(verb) if isinstance(verb, str) else None
     if cls is None:
         raise WireError(f"unknown verb {str(verb)[:40]!r}; known: {', '.join(sorted(_CLASS))}")
-    _check_values(said)
-    rest = dict(said) if cls is JobChange else {k: v for k, v in said.items() if k != "verb"}
-    asked: Question = build(cls, rest)
-    key = getattr(asked, "key", "fine")
+    _check_values(fields)
+    is_field = cls is JobChange
+    question: Question = build(cls, {k: v for k, v in fields.items() if is_field or k != "verb"})
+    key = getattr(question, "key", "fine")
     if not (0 < len(key) <= KEY_LENGTH_MAX and key.isascii() and key.isprintable()):
         raise WireError(f"a key is 1 to {KEY_LENGTH_MAX} printable characters")
-    return asked
+    return question
 
 
 def _check_values(value: object) -> None:
-    """Raises WireError for text that no file or process takes, or a number too large for SQLite."""
+    """Raises WireError for text that is not UTF-8 or has a NUL, and for a too large number."""
     if isinstance(value, str):
-        if "\0" in value or not (value.isascii() or _is_unicode(value)):
+        if not is_text(value):
             raise WireError(f"a text holds what is no character: {value[:40]!r}")
     elif type(value) is int and abs(value) >= 1 << 53:
         raise WireError("a number is too large")
@@ -96,12 +87,3 @@ def _check_values(value: object) -> None:
     elif isinstance(value, list):
         for entry in value:
             _check_values(entry)
-
-
-def _is_unicode(text: str) -> bool:
-    """True if a text has no unpaired surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

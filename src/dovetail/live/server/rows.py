@@ -13,21 +13,21 @@ from dovetail.live.jobs.status_snapshot import RunningStatus, SnapshotIndex, Sta
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.server.messages.cluster import NodeRow
 from dovetail.live.server.messages.listing import JobRow
-from dovetail.live.server.messages.one_job import JobDetails
+from dovetail.live.server.messages.one_job import ShowReply
 from dovetail.live.server.protocol import ENDLESS_S
 
 CLOSED = "ReqNodeNotAvail"
 UNWRITABLE = "StorageUnavailable"
 GPU_MEMORY_HELD = "GpuMemoryHeld"
-"""The reason of a job that is being started, and waits for the driver to free GPU memory."""
+"""The reason of a starting job that waits for the driver to free GPU memory."""
 WANTS_GPUS = ("None", "Resources", "Priority")
-"""Reasons of policies that tell less than that the nodes are closed."""
+"""Reasons of policies that are less specific than `CLOSED`."""
 
 
-def job_row(kept: StoredJob, seen: SnapshotIndex, now_s: float) -> JobRow:
+def job_row(job: StoredJob, index: SnapshotIndex, now_s: float) -> JobRow:
     """Returns one job as a row of a list."""
-    spec, record, number = kept.spec, kept.record, kept.number
-    done_s, rate, left_s = progress_of(record, seen.runs.get(number), now_s)
+    spec, record, number = job.spec, job.record, job.number
+    done_s, rate, left_s = progress_of(record, index.runs.get(number), now_s)
     return JobRow(
         job=number,
         name=spec.name,
@@ -39,7 +39,7 @@ def job_row(kept: StoredJob, seen: SnapshotIndex, now_s: float) -> JobRow:
         submit_s=record.queued_s,
         held_gpus=len(record.members) if record.state not in TERMINAL else 0,
         where=placement_text(record.members) if record.state not in TERMINAL else "",
-        reason=reason_code(kept, seen),
+        reason=reason_code(job, index),
         start_s=record.first_start_s,
         end_s=record.end_s,
         ran_s=run_time_s(record, now_s),
@@ -57,7 +57,7 @@ def job_row(kept: StoredJob, seen: SnapshotIndex, now_s: float) -> JobRow:
 
 
 def run_time_s(record: JobRecord, now_s: float) -> float:
-    """Returns how long a job has run, without what it waited in between."""
+    """Returns the run time of a job, without the times between its runs."""
     since_s = record.since_s if record.state is State.RUNNING else now_s
     return record.ran_s + max(0.0, now_s - since_s)
 
@@ -65,28 +65,29 @@ def run_time_s(record: JobRecord, now_s: float) -> float:
 def progress_of(
     record: JobRecord, run: RunningStatus | None, now_s: float
 ) -> tuple[float, float, float]:
-    """Returns solo seconds done, the rate, and solo seconds left (infinite: not known)."""
+    """Returns solo seconds done, the rate, and solo seconds left (infinite: unknown)."""
     if run is None or record.state in TERMINAL:
         return record.done_s, 0.0, NEVER_S
     gained = max(0.0, now_s - run.since_s) * run.rate
+    # Extrapolated since the snapshot: lists show progress between two decisions.
     left_s = NEVER_S if run.left_s > ENDLESS_S else max(0.0, run.left_s - gained)
     return run.done_s + gained, run.rate, left_s
 
 
 def fraction_done(record: JobRecord, done_s: float, left_s: float) -> float:
-    """Returns the part of a job that is done, -1 if it is not known."""
+    """Returns the completed share of a job, -1 if it is unknown."""
     if record.state is State.COMPLETED:
         return 1.0
     if left_s < NEVER_S and done_s + left_s > 0:
         return done_s / (done_s + left_s)
-    # On record only now and then, but it is all that is known of a job that is not placed.
+    # The record is written seldom, but nothing else is known of a job without GPUs.
     return min(1.0, record.samples / record.total_samples) if record.total_samples else -1.0
 
 
-def reason_code(kept: StoredJob, seen: SnapshotIndex) -> str:
+def reason_code(job: StoredJob, index: SnapshotIndex) -> str:
     """Returns why a job waits or how it ended, in Slurm's words."""
-    record, said = kept.record, seen.reasons.get(kept.number)
-    run = seen.runs.get(kept.number)
+    record, reason = job.record, index.reasons.get(job.number)
+    run = index.runs.get(job.number)
     if record.state is State.CONFIGURING and run is not None and run.deferred:
         return GPU_MEMORY_HELD
     if record.state is not State.PENDING:
@@ -95,22 +96,22 @@ def reason_code(kept: StoredJob, seen: SnapshotIndex) -> str:
         return "JobHeldUser"
     if record.reason:
         return record.reason
-    if said is None and seen.picture.unwritable:
+    if reason is None and index.snapshot.unwritable:
         return UNWRITABLE
-    code = "None" if said is None else said.code
-    return CLOSED if code in WANTS_GPUS and is_closed_to(kept, seen) else code
+    code = "None" if reason is None else reason.code
+    return CLOSED if code in WANTS_GPUS and is_closed_to(job, index) else code
 
 
-def is_closed_to(kept: StoredJob, seen: SnapshotIndex) -> bool:
-    """True if too few GPUs are on nodes that are up for a job that all nodes could hold."""
-    kind, needed = kept.spec.gpu_type, kept.spec.min_gpus
-    could = [n for n in seen.picture.nodes if kind in ("", n.gpu_type)]
-    up = sum(len(n.gpus) for n in could if n.state == UP)
-    return kept.number in seen.rank and up < needed <= sum(len(n.gpus) for n in could)
+def is_closed_to(job: StoredJob, index: SnapshotIndex) -> bool:
+    """True if a job in the queue fits on all nodes together, and not on those that are up."""
+    kind, needed = job.spec.gpu_type, job.spec.min_gpus
+    nodes = [n for n in index.snapshot.nodes if kind in ("", n.gpu_type)]
+    up = sum(len(n.gpus) for n in nodes if n.state == UP)
+    return job.number in index.rank and up < needed <= sum(len(n.gpus) for n in nodes)
 
 
 def placement_text(members: tuple[GangMember, ...]) -> str:
-    """Returns where workers are, as `0:0-1 1:3` for GPUs 0 and 1 of node 0 and GPU 3 of node 1."""
+    """Returns the GPUs of workers: `0:0-1 1:3` is GPUs 0 and 1 of node 0 and GPU 3 of node 1."""
     by_node: dict[int, list[int]] = {}
     for member in members:
         by_node.setdefault(member.node, []).append(member.gpu)
@@ -119,24 +120,24 @@ def placement_text(members: tuple[GangMember, ...]) -> str:
 
 def ranges_text(numbers: list[int]) -> str:
     """Returns sorted numbers as `0-2,5`."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in numbers:
-        if found and found[-1][-1] == number - 1:
-            found[-1].append(number)
+        if ranges and ranges[-1][-1] == number - 1:
+            ranges[-1].append(number)
         else:
-            found.append([number])
-    return ",".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else str(r[0]) for r in found)
+            ranges.append([number])
+    return ",".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else str(r[0]) for r in ranges)
 
 
 def job_details(
-    kept: StoredJob, row: JobRow, called: Mapping[int, str], output: str, folder: str
-) -> JobDetails:
-    """Returns all of one job; `called` are the names of those it depends on.
+    job: StoredJob, row: JobRow, called: Mapping[int, str], output: str, folder: str
+) -> ShowReply:
+    """Returns the details of one job; `called` has the names of its dependencies by number.
 
-    The values of its environment stay where they are.
+    Its variables appear without their values, which may be secret.
     """
-    spec, record = kept.spec, kept.record
-    return JobDetails(
+    spec, record = job.spec, job.record
+    return ShowReply(
         row=row,
         command=spec.command,
         script_lines=len(spec.script.splitlines()),
@@ -170,23 +171,22 @@ def job_details(
     )
 
 
-def node_rows(picture: StatusSnapshot) -> tuple[NodeRow, ...]:
-    """Returns the nodes with the jobs on each GPU, and their silence when the picture was made."""
-    seats = picture.seats()
-    names = {run.job: run.called or str(run.job) for run in picture.running}
-    on = {
-        n.node: tuple(tuple(seats.get((n.node, gpu), ())) for gpu in range(len(n.gpus)))
-        for n in picture.nodes
-    }
-    return tuple(
-        NodeRow(
-            node=n.node,
-            state=n.state,
-            gpus=n.gpus,
-            jobs=on[n.node],
-            called=tuple(tuple(names[job] for job in jobs) for jobs in on[n.node]),
-            silent_s=-1.0 if n.heard_s == LONG_AGO_S else max(0.0, picture.now_s - n.heard_s),
-            gpu_type=n.gpu_type,
+def node_rows(snapshot: StatusSnapshot) -> tuple[NodeRow, ...]:
+    """Returns the nodes with the jobs on each GPU, as of the snapshot."""
+    seats = snapshot.seats()
+    names = {run.job: run.called or str(run.job) for run in snapshot.running}
+    rows = []
+    for node in snapshot.nodes:
+        heard_s = node.heard_s
+        jobs = tuple(tuple(seats.get((node.node, gpu), ())) for gpu in range(len(node.gpus)))
+        row = NodeRow(
+            node=node.node,
+            state=node.state,
+            gpus=node.gpus,
+            jobs=jobs,
+            called=tuple(tuple(names[job] for job in on) for on in jobs),
+            silent_s=-1.0 if heard_s == LONG_AGO_S else max(0.0, snapshot.now_s - heard_s),
+            gpu_type=node.gpu_type,
         )
-        for n in picture.nodes
-    )
+        rows.append(row)
+    return tuple(rows)

@@ -1,9 +1,9 @@
-"""The server of the controller: lines of JSON over a Unix socket, and loopback TCP if asked for.
+"""The server of the controller: lines of JSON over a Unix socket, optionally over loopback TCP.
 
-It checks who may connect, bounds the length of a line, and limits how long it waits for a slow
-client; a `Handler` answers. On the Unix socket the kernel identifies the user, and only the owner
-of the controller is served; over TCP each line carries a token from a file that only the owner can
-read. Nothing a client sends is ever executed, and no refusal repeats a token.
+It authenticates clients, bounds the length of lines and the time for them; a `Handler` answers. On
+the Unix socket the kernel identifies the user, and only the owner of the controller is served. Over
+TCP each line carries a token from a file that only the owner can read. Nothing that a client sends
+is executed, and no refusal repeats a token.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pwd
 import selectors
 import socket
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -44,24 +45,24 @@ class Handler(Protocol):
     """Answers requests; called from many threads at once."""
 
     def answer(self, question: Question, user: str) -> Iterator[Reply]:
-        """Yields the reply, or the pieces of one. Raises InputError for what the user can mend."""
+        """Yields the reply, or the pieces of one. Raises InputError for an error of the user."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """How many connections clients may use, and for how long.
+    """The limits of connections, in number and in seconds.
 
-    The Unix socket and TCP have connection limits of their own: on TCP any user of the machine
-    may connect, and must not keep the owner out. A connection has `first_line_s` for its first
-    whole line, with the secret on TCP. Later it may be idle for `idle_s`, and is ended sooner if
-    a new one needs its place: clients open another when they have something to ask.
+    The Unix socket and TCP have separate limits: over TCP any user of the machine may connect, and
+    must not lock out the owner. A connection has `first_line_s` for its first whole line, with the
+    token over TCP. Later it may be idle for `idle_s`, and is ended sooner if a new connection needs
+    its place: clients open another one for their next request. `refusals` is the number of
+    connections of a listener that are being refused at the same time.
     """
 
     connections: int = 64
     tcp_connections: int = 32
     refusals: int = 16
-    """Of each listener: connections that are being refused at the same time."""
     first_line_s: float = 5.0
     idle_s: float = 60.0
     line_s: float = 60.0
@@ -120,6 +121,7 @@ class Server:
         except BaseException:
             self._close_listeners()
             raise
+        # A byte on this pair wakes the thread from its selector, so that `stop` need not wait.
         self._wake, woken = socket.socketpair()
         self._thread = threading.Thread(
             target=self._listen, args=(woken,), name="server", daemon=True
@@ -127,15 +129,16 @@ class Server:
         self._thread.start()
 
     def stop(self) -> None:
-        """Closes all, waiting shortly for answers under way."""
+        """Closes all connections after a short wait for replies under way."""
         if self._wake is None:
             return
+        # First of all, so that a client finds no controller instead of one that is about to end.
         unix_socket.remove_socket(self._path, self._inode)
         with self._wake as wake:
             wake.send(b"x")
             self._thread.join()
         self._wake = None
-        # First for reading: threads that wait for a request end, those that answer one may finish.
+        # First for reading: threads that wait for a request end, and those that reply may finish.
         tables = [
             table for listener in self._listeners for table in (listener.open, listener.refused)
         ]
@@ -164,13 +167,15 @@ class Server:
                     try:
                         connection = key.data.socket.accept()[0]
                     except OSError as error:
+                        # Also BlockingIOError: the client may have gone since the selector woke.
                         if error.errno in NO_DESCRIPTOR:
-                            sleep(ACCEPT_PAUSE_S)  # the listener stays readable
+                            # The listener stays readable: without a pause this loop would spin.
+                            sleep(ACCEPT_PAUSE_S)
                         continue
                     self._welcome(key.data, connection)
 
     def _welcome(self, listener: _Listener, connection: socket.socket) -> None:
-        """Serves a new connection in a thread, or refuses it in one; never waits for its client."""
+        """Serves or refuses a new connection in a thread of its own: a client must not block us."""
         if listener.open.admit(connection):
             self._start(self._serve, listener, connection, listener.open)
         elif listener.refused.admit(connection):
@@ -191,13 +196,14 @@ class Server:
                     work(listener, connection)
                     end_after_reply(connection)
             except OSError:
-                pass  # the client went away
+                pass  # The client has closed the connection.
             finally:
                 table.release(connection)
 
         try:
             threading.Thread(target=run, name="client", daemon=True).start()
-        except RuntimeError:  # the process may have no more threads
+        except RuntimeError:
+            # The process may have no more threads: one client less must not end the listener.
             table.release(connection)
             connection.close()
 
@@ -240,6 +246,7 @@ def serve_connection(
             request = parse_object(line)
         except WireError as error:
             lines.send(line_of_reply(RequestRefused("request", str(error))), limits.send_s)
+            # With a token such a line may be a guess of it, of which a connection has one.
             if token:
                 return
             continue
@@ -251,19 +258,19 @@ def serve_connection(
             lines.send(line_of_reply(reply), limits.send_s)
 
 
-def _is_token(given: object, token: str) -> bool:
+def _is_token(value: object, token: str) -> bool:
     """True if a request carries the right token, or none is needed."""
     if not token:
         return True
-    # Compared in constant time: how long it takes must not tell how much of a guess is right.
-    return isinstance(given, str) and hmac.compare_digest(
-        given.encode("utf-8", "replace"), token.encode()
+    # In constant time: a shorter comparison would reveal how much of a guess is right.
+    return isinstance(value, str) and hmac.compare_digest(
+        value.encode("utf-8", "replace"), token.encode()
     )
 
 
-def _replies(handler: Handler, said: dict[str, object], user: str) -> Iterator[Reply]:
+def _replies(handler: Handler, request: dict[str, object], user: str) -> Iterator[Reply]:
     try:
-        yield from handler.answer(question_of(said), user)
+        yield from handler.answer(question_of(request), user)
     except WireError as error:
         yield RequestRefused("request", str(error))
     except InputError as error:
@@ -273,26 +280,20 @@ def _replies(handler: Handler, said: dict[str, object], user: str) -> Iterator[R
     except DovetailError as error:
         yield RequestRefused("controller", str(error), fault=True)
     except Exception as error:
-        # What went wrong is ours to mend; its text may hold what a user sent, so it stays out.
-        LOG.error("answering failed with %s at %s", type(error).__name__, _place(error))
-        yield RequestRefused("controller", f"an error of ours ({type(error).__name__})", fault=True)
-
-
-def _place(error: Exception) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return "an unknown place"
-    return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+        # Its text is not logged: it may quote what a user sent, such as a secret in a variable.
+        name, frame = type(error).__name__, traceback.extract_tb(error.__traceback__)[-1]
+        LOG.error(
+            "answering failed with %s at %s:%s", name, Path(frame.filename).name, frame.lineno
+        )
+        yield RequestRefused("controller", f"an error of ours ({name})", fault=True)
 
 
 def request_lines(
     connection: LineConnection, limits: ServerLimits, waits: Callable[[bool], None] = _unnoticed
 ) -> Iterator[bytes | RequestRefused]:
-    """Yields the lines of a connection; a refusal for one too long or too slow is the last.
+    """Yields the lines of a connection, and at last a refusal if one is too long or too slow.
 
-    A client that is idle too long, or never began its first line, gets no reply.
+    A client that is idle too long, or never begins its first line, gets no reply.
     """
     is_first, deadline = True, monotonic() + limits.first_line_s
     while True:
@@ -305,7 +306,7 @@ def request_lines(
             yield line
             is_first, deadline = False, monotonic() + limits.line_s
             continue
-        # The time for a line begins with its first byte; before that the client is only idle.
+        # The time for a line begins with its first byte; before it the client is idle.
         is_idle = connection.is_empty
         begins_line = is_idle and not is_first
         if begins_line:
@@ -322,12 +323,12 @@ def request_lines(
 
 
 def _receive(connection: LineConnection, deadline: float, waits: Callable[[bool], None]) -> bool:
-    """Waits for more bytes; False at the end. Raises TimeoutError when the time is over."""
-    left_s = deadline - monotonic()
-    if left_s <= 0:
+    """Waits for more bytes; False at the end of the connection. Raises TimeoutError."""
+    timeout_s = deadline - monotonic()
+    if timeout_s <= 0:
         raise TimeoutError
     waits(True)
-    has_more = connection.receive(left_s)
+    has_more = connection.receive(timeout_s)
     waits(False)
     return has_more
 
@@ -347,16 +348,16 @@ def user_name(uid: int) -> str:
 
 
 def loopback_address(listen: str) -> tuple[str, int]:
-    """Returns host and port of a form like `127.0.0.1:7077`. Raises InputError off loopback."""
+    """Returns host and port of `127.0.0.1:7077`. Raises InputError unless it is loopback."""
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise InputError(f"--listen {listen}", "expected HOST:PORT", "as in 127.0.0.1:7077")
     try:
-        inside = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
-        inside = False
-    if not inside:
+        is_loopback = False
+    if not is_loopback:
         raise InputError(
             f"--listen {listen}", "only this machine may be listened to", "give 127.0.0.1:PORT"
         )
@@ -365,12 +366,8 @@ def loopback_address(listen: str) -> tuple[str, int]:
 
 def _tcp_listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
+        return socket.create_server((host, port), family=family, backlog=unix_socket.BACKLOG)
     except OSError as error:
-        listener.close()
-        raise InputError(f"--listen {host}:{port}", error.strerror or "cannot be used") from None
-    listener.listen(unix_socket.BACKLOG)
-    return listener
+        what = os.strerror(error.errno) if error.errno else "cannot be used"
+        raise InputError(f"--listen {host}:{port}", what) from None

@@ -23,9 +23,8 @@ from dovetail.core.job import JobTable
 from dovetail.core.messages import HOW
 from dovetail.core.policy import Policy, name_of, parse_policy, spell
 from dovetail.forecast.forecasts import parse_live_forecast
-from dovetail.live.edges.protocols import Incoming
+from dovetail.live.edges.protocols import Incoming, StoredState
 from dovetail.live.jobs.stored_job import StoredJob
-from dovetail.live.store.recovered import Recovered
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import linear_physics
@@ -76,7 +75,7 @@ class JobLengths:
     with submissions. `find` looks up a job that was over when the controller started.
     """
 
-    def __init__(self, recovered: Recovered, find: Callable[[int], StoredJob | None]) -> None:
+    def __init__(self, recovered: StoredState, find: Callable[[int], StoredJob | None]) -> None:
         self._find = find
         self._stated_s = {str(job.number): job.spec.duration_s for job in recovered.jobs}
         for accepted in recovered.accepted:

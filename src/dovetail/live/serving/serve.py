@@ -23,11 +23,11 @@ from dovetail.core.policy import spell
 from dovetail.live.controller.job_folders import JobFolders
 from dovetail.live.controller.watchdog import Watchdog, WatchdogPolicy
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import MEASURED, Edges, Incoming
+from dovetail.live.edges.protocols import MEASURED, Edges, Incoming, StoredState
 from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
 from dovetail.live.engines.engine import Engine, EngineSpec, check_sockets
 from dovetail.live.measuring.meter import ReportMeter
-from dovetail.live.server.messages.cluster import Pong
+from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
 from dovetail.live.server.server import Server, user_name
 from dovetail.live.serving.period import starting_meta
@@ -38,7 +38,6 @@ from dovetail.live.store.folder import Folder
 from dovetail.live.store.group_commit import GroupCommit
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import LIVE, StoreReader
-from dovetail.live.store.recovered import Recovered
 from dovetail.live.store.store import Store
 from dovetail.live.system.private_file import is_gone
 from dovetail.live.workers.rules import Rules
@@ -169,7 +168,7 @@ def _control(
     scheduler: Scheduler,
     lengths: JobLengths,
     store: Store,
-    recovered: Recovered,
+    recovered: StoredState,
     ready: Callable[[Server], None],
 ) -> None:
     """Runs the loop between agents and clients."""
@@ -199,7 +198,7 @@ def _control(
         intake = Intake(
             store.committer, clock=clock, cluster=engine.cluster, put=put, home=folder.home
         )
-        pong = Pong(
+        pong = PingReply(
             pid=os.getpid(),
             epoch=recovered.epoch,
             version=__version__,
@@ -222,7 +221,7 @@ def _control(
 
 
 def _scheduler(
-    request: UpRequest, engine: Engine, recovered: Recovered, lengths: JobLengths
+    request: UpRequest, engine: Engine, recovered: StoredState, lengths: JobLengths
 ) -> Scheduler:
     """Returns the scheduler, with what earlier controllers of this cluster learned."""
     measured = dict(recovered.meta).get(MEASURED, "")

@@ -1,7 +1,7 @@
-"""One SQLite file behind the controller: its tables, and transactions that are durable when done.
+"""The SQLite file of a cluster: its tables, its format, and durable transactions.
 
-Write-ahead log with `synchronous=FULL`: a commit has reached the disk when it returns. What the
-tables mean is said by `live.store` and `live.queries`.
+With a write-ahead log and `synchronous=FULL` a commit is on the disk when it returns. `live.store`
+writes the tables, `live.queries` reads them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges.protocols import StoreError
@@ -20,13 +20,13 @@ from dovetail.live.system.private_file import open_private
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
-"""Something to do inside a transaction. An exception undoes all that it did, and nothing else."""
+"""Runs inside a transaction. An exception undoes its changes, and those of no other work."""
 
 FORMAT = 2
-"""The format that is written. The one before it is read, and brought up to date when written to."""
+"""The format of new stores. A store of an older format is read, and migrated by a writer."""
 FORMATS = (1, FORMAT)
 APPLICATION = 0x446F7665
-"""Marks the file as ours ("Dove"), so that no other program's database is taken for a store."""
+"""The application id of a store ("Dove"), which distinguishes it from other SQLite files."""
 
 _SCHEMA = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -72,7 +72,7 @@ DAMAGED_FILE = (
 )
 
 LIVE_STATES = "state IN ('PENDING','CONFIGURING','RUNNING','COMPLETING')"
-"""The condition of the index of jobs that are not over; SQLite takes it for this very text."""
+"""The condition of the index of live jobs: SQLite uses it only for queries with this exact text."""
 _LISTS = f"""
 CREATE INDEX IF NOT EXISTS jobs_live
     ON jobs(state, number, array_of, array_index, user, name) WHERE {LIVE_STATES};
@@ -100,9 +100,9 @@ WHEN old.state <> new.state OR old.user <> new.user BEGIN
         ON CONFLICT(user, state) DO UPDATE SET jobs = jobs + 1;
 END;
 """
-"""What lists of jobs need, so that a page costs no more after fifty thousand jobs than after one.
+"""Indices and counts for lists, whose time must not grow with the number of ended jobs.
 
-Triggers count in the transaction that changes a job, whoever changes it.
+Triggers update the counts in the transaction that changes a job.
 """
 _FROM_FORMAT_1 = """
 DROP INDEX IF EXISTS jobs_by_user;
@@ -114,43 +114,23 @@ _COUNTED = "SELECT user, state, count(*) FROM jobs GROUP BY user, state"
 _COUNT_ANEW = f"DELETE FROM job_counts; INSERT INTO job_counts {_COUNTED};"
 
 
-class Committer(Protocol):
-    """Carries work out in durable transactions: a `Database` itself, or a queue before it."""
-
-    def do(self, work: Work[T], then: Callable[[T], None] | None = None) -> T:
-        """Returns what the work returned, once it is durable; raises what it raised.
-
-        `then` is told the same first, one work after another in the order they were kept.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one work of a batch: its value, or the error that undid it."""
+    """The result of one work of a batch: its value, or the error that undid it."""
 
     value: object = None
     error: Exception | None = None
 
 
-def no_crash(point: str) -> None:
-    """Goes on: the usual crash point."""
-
-
 class Database:
-    """The writing connection. Used by one thread at a time.
+    """The writing connection, used by one thread at a time; in memory without a path.
 
-    `crash` is called at "begin", "before commit" and "after commit" of every transaction; a test
-    ends the process there by raising. `pages_max` limits the file, as a full disk would. Without a
-    path the database lives in memory.
+    `crash` is called at "begin", "before commit" and "after commit" of every transaction: tests
+    raise there.
     """
 
     def __init__(
-        self,
-        path: Path | None,
-        *,
-        crash: Callable[[str], None] = no_crash,
-        pages_max: int = 0,
+        self, path: Path | None, *, crash: Callable[[str], None] = lambda point: None
     ) -> None:
         self._where = "memory" if path is None else str(path)
         self._crash = crash
@@ -158,13 +138,13 @@ class Database:
             _make_private(path)
         self.connection = sqlite3.connect(
             ":memory:" if path is None else str(path),
-            isolation_level=None,
+            isolation_level=None,  # Transactions begin and end only where we say.
             check_same_thread=False,
             timeout=10.0,
         )
         self.connection.text_factory = in_utf8
         try:
-            self._open(pages_max)
+            self._open()
         except UNREADABLE as error:
             self.connection.close()
             raise unreadable(self._where, error) from None
@@ -172,8 +152,9 @@ class Database:
             self.connection.close()
             raise
 
-    def _open(self, pages_max: int) -> None:
+    def _open(self) -> None:
         db = self.connection
+        # Before the first write: the file may belong to another program or a newer release.
         if not _is_new(db):
             check_format(db, self._where)
         db.execute("PRAGMA journal_mode=WAL")
@@ -182,11 +163,12 @@ class Database:
             _change(db, f"{_SCHEMA} {_LISTS} PRAGMA application_id={APPLICATION};")
         elif format_of(db) != FORMAT:
             _change(db, f"{_FROM_FORMAT_1} {_LISTS} {_COUNT_ANEW}")
-        if pages_max:
-            db.execute(f"PRAGMA max_page_count={int(pages_max)}")
 
     def do(self, work: Work[T], then: Callable[[T], None] | None = None) -> T:
-        """Returns what the work returned, once it is durable; raises what it raised."""
+        """Returns the value of the work once it is durable, or raises its error.
+
+        `then` is called with the value first; calls are in the order of the commits.
+        """
         outcome = self.do_all([work])[0]
         if outcome.error is not None:
             raise outcome.error
@@ -196,9 +178,9 @@ class Database:
         return value
 
     def do_all(self, works: Sequence[Work[object]]) -> list[Outcome]:
-        """Carries works out in one transaction; each fails alone or is durable when this returns.
+        """Runs works in one transaction; on return each is durable or has failed alone.
 
-        A disk that takes no more fails every work that does not fit by itself (StoreError).
+        On a full disk those fail (StoreError) for which alone there is no room.
         """
         db = self.connection
         self._crash("begin")
@@ -211,50 +193,44 @@ class Database:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             if len(works) == 1:
-                return [Outcome(error=_kept_nothing(self._where, error))]
+                return [Outcome(error=_write_error(self._where, error))]
+            # The error is of the transaction: alone, each work gets its own error or none.
             return [self.do_all([work])[0] for work in works]
         self._crash("after commit")
         return outcomes
 
     def close(self) -> None:
-        """Ends the connection; what was committed stays."""
-        self.connection.close()
-
-    def abandon(self) -> None:
-        """Drops the connection as a kill would: what was not committed is gone."""
-        if self.connection.in_transaction:
-            self.connection.execute("ROLLBACK")
+        """Closes the connection; a transaction that is open is rolled back, as by a kill."""
         self.connection.close()
 
 
 class EmptyStore(InputError):
-    """Says that no job was ever put into this store: its first controller was killed at once."""
+    """The store has no tables: its first controller was killed before it made them."""
 
     def __init__(self, where: str) -> None:
         super().__init__(where, "the store is empty", "start a controller with `dovetail up`")
 
 
 def in_utf8(text: bytes) -> str:
-    """Returns the text of a column; what is not UTF-8 in it fails no query for other rows."""
+    """Returns the text of a column; invalid UTF-8 must not fail a query of many rows."""
     return text.decode("utf-8", "replace")
 
 
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
-"""What reading a damaged file raises; the second where a message of SQLite quotes it."""
+"""The errors of reading a damaged file; the second if a message of SQLite quotes invalid text."""
 
 
 def unreadable(where: str, error: Exception) -> InputError:
-    """Returns what to say of a file that cannot be read as a store."""
-    # A lock, a full disk and the like are of a narrower class, and pass: the file is as it was.
+    """Returns the error for a file that cannot be read as a store."""
     if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
         return InputError(where, "there is no room for the store", "free space on its disk")
+    what = " ".join(str(error).split())  # It may quote the schema, which has several lines.
     mend = DAMAGED_FILE if _is_damage(error) else ""
-    what = " ".join(str(error).split())  # it may quote the schema
     return InputError(where, f"cannot be read as a store: {what}", mend)
 
 
 def check_format(db: sqlite3.Connection, where: str) -> None:
-    """Raises InputError unless the database is a store of the format that we write."""
+    """Raises InputError unless the database is a store of a known format."""
     if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         if _is_new(db):
             raise EmptyStore(where)
@@ -269,14 +245,14 @@ def check_format(db: sqlite3.Connection, where: str) -> None:
 
 
 def format_of(db: sqlite3.Connection) -> int:
-    """Returns the format in which a store is written."""
+    """Returns the format of a store."""
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def recount_jobs(db: sqlite3.Connection) -> bool:
-    """Counts the jobs of each user and state anew; returns whether the counts kept were wrong."""
-    kept = db.execute("SELECT * FROM job_counts WHERE jobs <> 0 ORDER BY user, state").fetchall()
-    if kept == db.execute(f"{_COUNTED} ORDER BY user, state").fetchall():
+    """Recounts the jobs of each user and state; True if the stored counts were wrong."""
+    counts = db.execute("SELECT * FROM job_counts WHERE jobs <> 0 ORDER BY user, state").fetchall()
+    if counts == db.execute(f"{_COUNTED} ORDER BY user, state").fetchall():
         return False
     for statement in _COUNT_ANEW.split(";")[:-1]:
         db.execute(statement)
@@ -284,7 +260,7 @@ def recount_jobs(db: sqlite3.Connection) -> bool:
 
 
 def _change(db: sqlite3.Connection, statements: str) -> None:
-    """Makes a store one of our format, all at once or not at all."""
+    """Changes a store to the newest format in one transaction."""
     db.executescript(f"BEGIN IMMEDIATE; {statements} PRAGMA user_version={FORMAT}; COMMIT;")
 
 
@@ -293,7 +269,7 @@ def _is_new(db: sqlite3.Connection) -> bool:
 
 
 def _make_private(path: Path) -> None:
-    """Makes the file, if it is not there, readable by its owner alone."""
+    """Creates the file, if it does not exist, readable by its owner alone."""
     try:
         os.close(open_private(path, os.O_RDWR))
     except OSError as error:
@@ -301,10 +277,12 @@ def _make_private(path: Path) -> None:
 
 
 def _carry_out(db: sqlite3.Connection, work: Work[object]) -> Outcome:
+    # A savepoint for each work: an error undoes it without the works before it in the batch.
     db.execute("SAVEPOINT work")
     try:
         value = work(db)
     except sqlite3.Error:
+        # It may concern the whole transaction, such as a full disk: `do_all` decides.
         raise
     except Exception as error:
         db.execute("ROLLBACK TO work")
@@ -315,12 +293,15 @@ def _carry_out(db: sqlite3.Connection, work: Work[object]) -> Outcome:
 
 
 def _is_damage(error: Exception) -> bool:
-    """True if the file is broken, and not only locked, full or out of reach for now."""
+    """True if the file is broken.
+
+    The errors of a lock, a full disk and the like, which pass, have narrower classes.
+    """
     return type(error) is sqlite3.DatabaseError or isinstance(error, UnicodeDecodeError)
 
 
 def schema_of(db: sqlite3.Connection) -> dict[str, list[tuple[str, str]]]:
-    """Returns the columns of every table, each with its type, and the text of every trigger."""
+    """Returns the columns of every table with their types, and the text of every trigger."""
     tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     columns = {
         table: db.execute("SELECT name, type FROM pragma_table_info(?)", (table,)).fetchall()
@@ -331,16 +312,16 @@ def schema_of(db: sqlite3.Connection) -> dict[str, list[tuple[str, str]]]:
 
 
 def expected_schema(version: int) -> dict[str, list[tuple[str, str]]]:
-    """Returns what `schema_of` returns for a store of a format."""
+    """Returns the `schema_of` an undamaged store of a format."""
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.executescript(_SCHEMA if version == 1 else _SCHEMA + _LISTS)
         return schema_of(db)
 
 
-def _kept_nothing(where: str, error: sqlite3.Error) -> Exception:
+def _write_error(where: str, error: sqlite3.Error) -> Exception:
     if isinstance(error, sqlite3.IntegrityError):
         return DovetailError(f"{where}: {error}")
     if _is_damage(error):
-        # To offer the same again would never end.
+        # Not a StoreError, which the controller retries for ever.
         return unreadable(where, error)
     return StoreError(f"{where}: nothing can be kept: {error}")

@@ -1,7 +1,7 @@
 """The folder of a cluster: the paths of its store, socket, token and jobs, and its lock.
 
-One controller at a time: it has the lock of the folder while it lives, and the operating system
-releases the lock when it dies. Everything is its owner's alone.
+A controller locks the folder while it runs, so there is one at a time; the operating system
+releases the lock when its process dies. All files are readable by their owner alone.
 """
 
 from __future__ import annotations
@@ -14,20 +14,17 @@ from time import monotonic, sleep
 
 from dovetail.core.errors import InputError
 from dovetail.files.whole_file import PRIVATE, write_whole
-from dovetail.live.system.private_file import (
-    check_home,
-    make_private_folder,
-    open_private,
-)
+from dovetail.live.system.private_file import check_home, make_private_folder, open_private
 
 TOKEN_BYTES = 32
 DYING_S = 30.0
-"""How long to wait for a lock whose holder was killed just now."""
-_PRIVATE_FOLDER, _PRIVATE_PROGRAM = 0o700, 0o700
+"""Timeout for the lock of a process that was killed and has not ended yet."""
+_OWNER_ONLY = 0o700
+"""The mode of folders and programs for their owner alone."""
 
 
 class Folder:
-    """The paths under one home. Only methods named by a verb create anything."""
+    """The paths in the folder `home`. Nothing is created but by the methods that say so."""
 
     def __init__(self, home: Path) -> None:
         self.home = home.expanduser().absolute()
@@ -46,10 +43,10 @@ class Folder:
         return self.home / "jobs" / str(number)
 
     def make(self) -> None:
-        """Makes the folder for its owner alone. Raises InputError if others may enter it."""
+        """Creates the folder for its owner alone. Raises InputError if others may enter it."""
         try:
-            self.home.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
-            # Before anything is made in it: it may be somebody's folder, named by mistake.
+            self.home.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
+            # Before anything is created in it: a mistyped --home may be a folder of other files.
             check_home(self.home)
             for folder in (self.home / "nodes", self.home / "jobs"):
                 make_private_folder(folder)
@@ -57,24 +54,24 @@ class Folder:
             raise InputError(str(self.home), f"cannot be used: {error.strerror}") from None
 
     def make_job(self, number: int) -> Path:
-        """Returns the folder of a job, made if it was not there."""
+        """Returns the folder of a job, created if it does not exist."""
         folder = self.job(number)
-        folder.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
+        folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
         return folder
 
     def keep_script(self, number: int, script: str) -> Path:
-        """Returns the file that holds a job's script, written whole if it is not there already."""
+        """Returns the file of a job's script, written if it does not exist or differs."""
         path = self.make_job(number) / "script"
         try:
             if path.read_bytes() == script.encode():
                 return path
         except FileNotFoundError:
             pass
-        write_whole(path, script, mode=_PRIVATE_PROGRAM)
+        write_whole(path, script, mode=_OWNER_ONLY)
         return path
 
     def token(self) -> str:
-        """Returns the secret that clients on loopback must send, created if it is not there."""
+        """Returns the secret that clients over TCP must send, created if it does not exist."""
         with open(open_private(self._token, os.O_RDWR), encoding="ascii") as file:
             token = file.read().strip()
         if not token:
@@ -83,7 +80,7 @@ class Folder:
         return token
 
     def lock(self) -> FolderLock:
-        """Returns the lock of the folder. Raises InputError while another process holds it."""
+        """Locks the folder. Raises InputError while another process has the lock."""
         return FolderLock(self._lock)
 
 
@@ -94,18 +91,19 @@ class FolderLock:
         self._file = open_private(path, os.O_RDWR)
         deadline = monotonic() + DYING_S
         while not self._take():
-            holder = os.pread(self._file, 32, 0).decode("ascii", "replace").strip()
-            # A process that was killed just now keeps its lock until it has ended.
-            if _is_dying(holder) and monotonic() < deadline:
+            owner = os.pread(self._file, 32, 0).decode("ascii", "replace").strip()
+            # A killed process keeps its lock until the kernel has freed its resources.
+            if _is_dying(owner) and monotonic() < deadline:
                 sleep(0.01)
                 continue
             os.close(self._file)
             raise InputError(
                 str(path.parent),
-                f"a controller runs here already (process {holder or 'unknown'})",
+                f"a controller runs here already (process {owner or 'unknown'})",
                 "stop it with `dovetail down`, or choose another --home",
             )
         try:
+            # The number of the process is for messages and `_is_dying`; the lock itself is flock's.
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{os.getpid()}\n".encode("ascii"), 0)
         except OSError as error:
@@ -126,7 +124,7 @@ class FolderLock:
 
 
 def _is_dying(process: str) -> bool:
-    """True if a process is gone, or has freed its memory already."""
+    """True if a process has ended, or is ending and has freed its memory."""
     try:
         return process.isdecimal() and not Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:

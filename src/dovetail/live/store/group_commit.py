@@ -1,8 +1,7 @@
 """Group commit: one writer thread commits the waiting works of many threads in one transaction.
 
-A disk makes some hundred commits durable in a second, one after another. While one commit is
-under way works queue up, and all of them go into the next. Each caller waits for its own work and
-gets its own error.
+A disk makes some hundred commits durable in a second. Works that arrive during one commit go into
+the next together. Each caller waits for its own work and gets its own error.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class GroupCommit:
         self._thread.start()
 
     def do(self, work: Work[T], then: Callable[[T], None] | None = None) -> T:
-        """Returns what the work returned, once it is durable; raises what it raised."""
+        """Returns the value of the work once it is durable, as `Database.do` does."""
         waiting = _Waiting(work, then)
         # Under the gate no work can be queued behind the end marker, where it would wait for ever.
         with self._gate:
@@ -101,3 +100,7 @@ class GroupCommit:
                 break
             batch.append(following)
         return batch
+
+
+Committer = Database | GroupCommit
+"""Runs works in durable transactions: each at once, or together with those of other threads."""

@@ -1,8 +1,8 @@
-"""Accepts submits and requests: durable before they are acknowledged, and once if repeated.
+"""Accepts submits and requests: durable before they are acknowledged, and idempotent by key.
 
-Any thread may call. A request is checked here, written in one transaction, and then put into the
-inbox in the order of the commits. A key makes a verb safe to repeat: the same key
-gives the same answer and changes nothing.
+Any thread may call. A request is checked, written in one transaction, and then put into the inbox
+of the controller, in the order of the commits. A repeated key changes nothing and gets the first
+answer.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dovetail.live.edges.protocols import Clock, Incoming, Request
 from dovetail.live.jobs.job_environment import environment_of_array
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.stored_job import StoredJob
-from dovetail.live.store.database import Committer
-from dovetail.live.store.dependencies import DependencyResolver
+from dovetail.live.store.dependencies import NUMBER_MAX, SubmitDependencies
+from dovetail.live.store.group_commit import Committer
 from dovetail.live.store.job_output import check_output
 from dovetail.live.store.largest_size import no_room, room_for
+from dovetail.live.store.record_codec import RESTORE, SELECT_JOBS, state_of, stored_job
 from dovetail.live.store.store import add_jobs, add_requests, next_number
-from dovetail.live.store.stored_job import RESTORE, SELECT_JOBS, state_of, stored_job
 from dovetail.wire.codec import plain
 from dovetail.wire.spec import CORRESPONDING, SINGLETON, JobSpec
 from dovetail.wire.spec_faults import faults
@@ -33,29 +33,33 @@ from dovetail.wire.submission import TASKS_MAX, Submission
 
 KEY_MAX = 200
 QUOTED_MAX = 4
-"""Refusals quoted beside the first; of the others only the number."""
+"""The most refusals quoted after the first; of the others only the number."""
 
-_RUNS = frozenset({State.CONFIGURING, State.RUNNING})
-_OVER = "is over"
+_RUNS = (State.CONFIGURING, State.RUNNING)
+_OVER = dict.fromkeys(TERMINAL, "is over")
 _REFUSED: dict[str, dict[State, str]] = {
-    "cancel": dict.fromkeys(TERMINAL, _OVER),
-    "hold": dict.fromkeys(TERMINAL, _OVER)
-    | dict.fromkeys(_RUNS, "is on GPUs: only a job that waits can be held")
-    | {State.COMPLETING: "is ending"},
-    "release": dict.fromkeys(TERMINAL, _OVER)
-    | dict.fromkeys(_RUNS, "is on GPUs: only a job that waits can be released")
-    | {State.COMPLETING: "is ending"},
+    "cancel": _OVER,
+    "hold": {
+        **_OVER,
+        **dict.fromkeys(_RUNS, "is on GPUs: only a job that waits can be held"),
+        State.COMPLETING: "is ending",
+    },
+    "release": {
+        **_OVER,
+        **dict.fromkeys(_RUNS, "is on GPUs: only a job that waits can be released"),
+        State.COMPLETING: "is ending",
+    },
     "requeue": {State.PENDING: "waits already", State.COMPLETING: "is ending, try again"},
 }
 """Why a verb is refused for a job in a state, in words that follow the job's number."""
-_OF_NODES = ("drain", "undrain")
+_NODE_VERBS = ("drain", "undrain")
 _DOWN = ("leave", "drain")
 
 
 class Intake:
-    """Accepts submits and requests. `put` gives what was accepted to the controller's inbox.
+    """Accepts submits and requests, and passes them to `put`, the controller's inbox.
 
-    No output of a job may go into `home`, the folder of the cluster.
+    It refuses jobs whose output would go into `home`, the folder of the cluster.
     """
 
     def __init__(
@@ -76,25 +80,33 @@ class Intake:
     def submit(
         self, submissions: Sequence[Submission], *, key: str, user: str = ""
     ) -> tuple[int, ...]:
-        """Returns the number of each job or array, once all are durable; all are, or none.
+        """Returns the number of each job or array, once all are durable. Raises InputError.
 
-        A job -k in a dependency means the k-th submission; an array's number all of its tasks.
-        Raises InputError.
+        All submissions are accepted or none. In a dependency, job -k is the k-th submission, and
+        the number of an array means all its tasks.
         """
-        asked = [_owned(s, user) for s in submissions]
-        self._check(asked)
-        digest = _digest("submit", [plain(s) for s in asked])
-        asked = [self._bounded(s) for s in asked]
+        owned = submissions
+        if user:
+            owned = [replace(s, spec=replace(s.spec, user=user)) for s in submissions]
+        self._check(owned)
+        # The digest is of what the user sent: the bound depends on the cluster, which may change
+        # before the same request is repeated.
+        digest = _digest("submit", [plain(s) for s in owned])
+        bounded = [self._bounded(s) for s in owned]
 
         def work(db: sqlite3.Connection) -> tuple[tuple[int, ...], list[StoredJob]]:
-            said_before = _answer(db, key, digest)
-            if said_before is not None:
-                return said_before, []
-            firsts, specs = _expanded(db, asked)
+            # The key is looked up in the transaction that stores it: of two threads with the same
+            # request, the second sees the answer of the first.
+            earlier = _answer(db, key, digest)
+            if earlier is not None:
+                return earlier, []
+            firsts, specs = _expanded(db, bounded)
             accepted = add_jobs(db, specs, self._clock.now())
-            _keep_answer(db, key, "submit", digest, firsts)
+            _store_answer(db, key, "submit", digest, firsts)
             return firsts, accepted
 
+        # The callback runs in the order of commits: the controller must not learn of a job after a
+        # request about it.
         return self._committer.do(work, self._pass_on)[0]
 
     def request(
@@ -106,30 +118,30 @@ class Intake:
         node: int = -1,
         argument: str = "",
     ) -> tuple[int, ...]:
-        """Returns the numbers of the requests, once durable: one for each job the verb is for.
+        """Returns the numbers of the requests, once durable: one for each job. Raises InputError.
 
-        Jobs in a state that the verb does not apply to are left out. Raises InputError.
+        Jobs in a state to which the verb does not apply are left out.
         """
-        asked = self._requests(verb, jobs, node, argument)
-        digest = _digest("request", [plain(r) for r in asked])
+        requests = self._requests(verb, jobs, node, argument)
+        digest = _digest("request", [plain(r) for r in requests])
 
         def work(db: sqlite3.Connection) -> tuple[tuple[int, ...], list[Request]]:
-            said_before = _answer(db, key, digest)
-            if said_before is not None:
-                return said_before, []
-            kept = add_requests(db, _fitting(db, asked), self._clock.now())
-            seqs = tuple(request.seq for request in kept)
-            _keep_answer(db, key, "request", digest, seqs)
-            return seqs, kept
+            earlier = _answer(db, key, digest)
+            if earlier is not None:
+                return earlier, []
+            accepted = add_requests(db, _applicable(db, requests), self._clock.now())
+            seqs = tuple(request.seq for request in accepted)
+            _store_answer(db, key, "request", digest, seqs)
+            return seqs, accepted
 
         return self._committer.do(work, self._pass_on)[0]
 
-    def _pass_on(self, kept: tuple[tuple[int, ...], Sequence[Incoming]]) -> None:
-        for incoming in kept[1]:
+    def _pass_on(self, committed: tuple[tuple[int, ...], Sequence[Incoming]]) -> None:
+        for incoming in committed[1]:
             self._put(incoming)
 
     def _requests(self, verb: str, jobs: Sequence[int], node: int, argument: str) -> list[Request]:
-        if verb in _OF_NODES:
+        if verb in _NODE_VERBS:
             if not 0 <= node < self._cluster.nodes:
                 raise InputError(
                     f"node {node}", f"there is no such node (0..{self._cluster.nodes - 1})"
@@ -140,7 +152,7 @@ class Intake:
                 raise InputError("down", f"it is 'leave' or 'drain', not {argument[:40]!r}")
             return [Request(0, verb, argument=argument)]
         if verb not in _REFUSED:
-            known = (*_REFUSED, *_OF_NODES, "down")
+            known = (*_REFUSED, *_NODE_VERBS, "down")
             raise InputError("request", f"unknown verb {verb[:40]!r}", nearest(verb[:40], known))
         if not jobs:
             raise InputError(verb, "no job was named")
@@ -161,16 +173,17 @@ class Intake:
                 check_output(where, spec, self._home)
             if spec.array != -1 or spec.array_of != -1:
                 raise InputError(where, "the index of a task is given by the array of its submit")
-            for need in spec.after:
-                named = need.kind != SINGLETON
-                if named and (need.job == 0 or need.job <= -position):
-                    raise InputError(where, f"it cannot depend on job {need.job}")
-                if need.kind == CORRESPONDING and not submission.array:
+            for dependency in spec.after:
+                job = dependency.job
+                # Only submissions before this one have the numbers -1 to 1 - position.
+                if dependency.kind != SINGLETON and (job == 0 or job <= -position):
+                    raise InputError(where, f"it cannot depend on job {job}")
+                if dependency.kind == CORRESPONDING and not submission.array:
                     raise InputError(where, "aftercorr is for the tasks of an array", "say afterok")
             self._check_room(where, spec)
 
     def _bounded(self, submission: Submission) -> Submission:
-        """Bounds a job by what it could have here: beliefs are reckoned up to its most GPUs."""
+        """Bounds `max_gpus` by the cluster: beliefs compute a speed for each number up to it."""
         spec = submission.spec
         most = max(spec.gpus, room_for(self._cluster, spec))
         if spec.max_gpus <= most:
@@ -178,7 +191,7 @@ class Intake:
         return replace(submission, spec=replace(spec, max_gpus=most))
 
     def _check_room(self, where: str, spec: JobSpec) -> None:
-        """Raises InputError for a gang that could not start in the empty cluster."""
+        """Raises InputError for a job that could not start in the empty cluster."""
         queues = {queue.name: queue for queue in self._cluster.queues}
         if queues and spec.queue and spec.queue not in queues:
             raise InputError(where, f"unknown queue '{spec.queue}'", nearest(spec.queue, queues))
@@ -193,91 +206,76 @@ class Intake:
             raise InputError(where, *no_room(self._cluster, spec))
 
 
-def _owned(submission: Submission, user: str) -> Submission:
-    if not user or user == submission.spec.user:
-        return submission
-    return replace(submission, spec=replace(submission.spec, user=user))
-
-
 def _expanded(
     db: sqlite3.Connection, submissions: Sequence[Submission]
 ) -> tuple[tuple[int, ...], list[JobSpec]]:
-    """Returns the first number of each submission, and the specs of all its tasks in order."""
-    needs = DependencyResolver(db, next_number(db))
+    """Returns the first number of each submission, and the specs of all tasks in order."""
+    resolver = SubmitDependencies(db, next_number(db))
     firsts: list[int] = []
     specs: list[JobSpec] = []
     for submission in submissions:
-        first = needs.next
+        first = resolver.next
         firsts.append(first)
-        made = needs.resolved(submission)
+        tasks = resolver.resolved(submission)
         if submission.array:
-            told = environment_of_array(submission.array).items()
+            # A variable that the job sets wins over that of the array.
             own = dict(submission.spec.environment)
-            around = (*((n, v) for n, v in told if n not in own), *own.items())
-            made = [
-                replace(spec, array=i, array_of=first, environment=around)
-                for i, spec in zip(submission.array, made, strict=True)
+            of_array = environment_of_array(submission.array).items()
+            environment = (*((n, v) for n, v in of_array if n not in own), *own.items())
+            tasks = [
+                replace(spec, array=i, array_of=first, environment=environment)
+                for i, spec in zip(submission.array, tasks, strict=True)
             ]
-        specs += made
-        needs.take(made)
+        specs += tasks
+        resolver.take(tasks)
     return tuple(firsts), specs
 
 
-def _fitting(db: sqlite3.Connection, asked: Sequence[Request]) -> list[Request]:
-    """Returns the requests that make sense now. Raises InputError if there is none."""
-    fitting, refusals = [], []
-    for request in asked:
-        refusal = _refusal(db, request)
-        if refusal is None:
-            fitting.append(request)
-        else:
-            refusals.append(refusal)
-    if not fitting:
-        raise _together(refusals)
-    return fitting
-
-
-def _together(refusals: Sequence[InputError]) -> InputError:
-    """Returns one error for several jobs to which a verb does not apply."""
-    first, *others = refusals
+def _applicable(db: sqlite3.Connection, requests: Sequence[Request]) -> list[Request]:
+    """Returns the requests that apply to their jobs now. Raises InputError if there is none."""
+    refusals = [_refusal(db, request) for request in requests]
+    applicable = [r for r, refusal in zip(requests, refusals, strict=True) if refusal is None]
+    if applicable:
+        return applicable
+    first, *others = [refusal for refusal in refusals if refusal is not None]
     more = [f"and {len(others) - QUOTED_MAX} more"] if len(others) > QUOTED_MAX else []
-    said = "; ".join([first.what, *map(str, others[:QUOTED_MAX]), *more])
-    return InputError(first.where, said, first.mend)
+    what = "; ".join([first.what, *map(str, others[:QUOTED_MAX]), *more])
+    raise InputError(first.where, what, first.mend)
 
 
 def _refusal(db: sqlite3.Connection, request: Request) -> InputError | None:
     refused = _REFUSED.get(request.verb)
     if refused is None:
         return None
-    job = min(request.job, 2**62)
+    job = min(request.job, NUMBER_MAX)
     columns = db.execute(
         "SELECT state, array_of, array_index FROM jobs WHERE number = ?", (job,)
     ).fetchone()
     if columns is None:
         return InputError(f"job {job}", "there is no such job")
-    state, of, index = columns
-    name = str(job) if of is None else f"{of}_{index}"
-    if state_of(state) in refused:
-        return InputError(f"job {name}", why_not(request.verb, state_of(state)))
-    if state_of(state) in TERMINAL:
-        # Only its row knows what to begin anew.
-        kept = stored_job(db.execute(f"{SELECT_JOBS} WHERE number = ?", (job,)).fetchone())
-        if kept.damage:
-            return InputError(f"job {name}", kept.record.detail, RESTORE)
+    column, array, index = columns
+    state, name = state_of(column), str(job) if array is None else f"{array}_{index}"
+    if state in refused:
+        return InputError(f"job {name}", why_not(request.verb, state))
+    if state in TERMINAL:
+        # A requeue starts the job again from its row, which must be readable.
+        stored = stored_job(db.execute(f"{SELECT_JOBS} WHERE number = ?", (job,)).fetchone())
+        if stored.damage:
+            return InputError(f"job {name}", stored.record.detail, RESTORE)
     return None
 
 
 def why_not(verb: str, state: State) -> str:
-    """Returns why a verb is not for a job in a state; it may have left that state by now."""
+    """Returns why a verb was refused for a job, which may have changed its state since."""
     return f"it {_REFUSED[verb].get(state, 'was not in a state for that')} ({state})"
 
 
-def _digest(*said: object) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _answer(db: sqlite3.Connection, key: str, digest: str) -> tuple[int, ...] | None:
-    """Returns what was answered to a key before. Raises InputError if it was another request."""
+    """Returns the earlier answer to a key. Raises InputError if it was for another request."""
     if not (0 < len(key) <= KEY_MAX and key.isprintable()):
         raise InputError("key", f"it must be printable, with 1 to {KEY_MAX} characters")
     row = db.execute("SELECT digest, numbers FROM keys WHERE key = ?", (key,)).fetchone()
@@ -288,7 +286,7 @@ def _answer(db: sqlite3.Connection, key: str, digest: str) -> tuple[int, ...] | 
     return tuple(json.loads(row[1]))
 
 
-def _keep_answer(
+def _store_answer(
     db: sqlite3.Connection, key: str, kind: str, digest: str, numbers: tuple[int, ...]
 ) -> None:
     db.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", (key, kind, digest, json.dumps(numbers)))

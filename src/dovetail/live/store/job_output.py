@@ -1,4 +1,4 @@
-"""Where the output of a job may go: to a file, and nowhere in the folder of its cluster."""
+"""Checks the output file of a job, which must not be in the folder of the cluster."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from dovetail.wire.spec import JobSpec
 
 
 def check_output(where: str, spec: JobSpec, home: Path) -> None:
-    """Raises InputError where the output of a job would go into the folder of its cluster.
+    """Raises InputError for an output in the folder of the cluster, or one that is no file.
 
-    There it could end up in the token, the store or another job's files. Without a choice of its
-    own a job writes into a folder of its own there. A FIFO, socket or folder is refused too.
+    In that folder it could overwrite the token, the store or the files of another job.
     """
     if spec.output and not _may_be_written(Path(spec.workdir) / spec.output):
         raise InputError(
@@ -29,7 +28,7 @@ def check_output(where: str, spec: JobSpec, home: Path) -> None:
 
 
 def _may_be_written(path: Path) -> bool:
-    """True for a file, a device such as /dev/null, and what is not there or cannot be seen yet."""
+    """True for a file, a device such as /dev/null, and a path that does not exist."""
     try:
         kind = path.stat().st_mode
     except OSError:

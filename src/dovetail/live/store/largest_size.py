@@ -1,4 +1,4 @@
-"""How many GPUs a job could have if it were alone."""
+"""The most GPUs that a job could have if it were alone in the cluster."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dovetail.wire.spec import JobSpec
 def room_for(cluster: Cluster, spec: JobSpec) -> int:
     """Returns the most GPUs on which a job fits in the empty cluster, all nodes up.
 
-    CPUs and memory are for the whole job and spread evenly over its GPUs; a node that states none
-    does not limit.
+    CPUs and memory of the whole job are divided evenly among its GPUs; nodes that declare none do
+    not limit it.
     """
     cpus, memory = spec.cpus / spec.gpus, spec.memory_bytes / spec.gpus
     room = 0
@@ -30,7 +30,7 @@ def room_for(cluster: Cluster, spec: JobSpec) -> int:
 
 
 def no_room(cluster: Cluster, spec: JobSpec) -> tuple[str, str]:
-    """Returns what of a job does not fit in the empty cluster, and how to mend it."""
+    """Describes why a job does not fit in the empty cluster, and how to fix it."""
     kind = f" of type {spec.gpu_type}" if spec.gpu_type else ""
     groups = [g for g in cluster.groups if spec.gpu_type in ("", g.gpu_type)]
     gpus = sum(g.nodes * g.gpus_per_node for g in groups)

@@ -1,7 +1,7 @@
 """The writing side of the store: jobs, requests and facts, durable before they take effect.
 
-What belongs together is one transaction: the facts of an instant with the
-records they changed and the requests they answered; the jobs of a submit, all or none.
+The facts of an instant, the records that they changed and the requests that they answered are one
+transaction, and so are all jobs of a submit.
 """
 
 from __future__ import annotations
@@ -11,41 +11,51 @@ import json
 import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from functools import partial
 from time import time
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.job import JobRequest
-from dovetail.live.edges.protocols import CLOCK, JournalEntry, Request, StoreError
+from dovetail.core.messages import Submitted
+from dovetail.core.units import NEVER_S
+from dovetail.live.edges.protocols import CLOCK, JournalEntry, Request, StoredState, StoreError
 from dovetail.live.jobs.job_request import job_request
 from dovetail.live.jobs.lifecycle import State
-from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.stored_job import StoredJob
-from dovetail.live.store.database import DAMAGED_FILE, Committer, recount_jobs
-from dovetail.live.store.fact_lines import job_in, live_lines
+from dovetail.live.store.database import DAMAGED_FILE, recount_jobs
+from dovetail.live.store.group_commit import Committer
 from dovetail.live.store.queries import CLOCK_MAX_S, Queries
-from dovetail.live.store.record_codec import record_of, record_text, spec_of, spec_text
-from dovetail.live.store.recovered import Recovered
-from dovetail.live.store.stored_job import SELECT_JOBS, stored_job
+from dovetail.live.store.record_codec import (
+    SELECT_JOBS,
+    record_of,
+    record_text,
+    spec_of,
+    spec_text,
+    stored_job,
+)
+from dovetail.record.log import FactLines
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import JobSpec
 
 LOG = logging.getLogger(__name__)
 EPOCHS = ("epoch", "epoch copy")
-"""The names under which the number of the latest controller is kept."""
+"""The names of the values with the number of the latest controller."""
 BEGUN_ANEW = '"again_s":'
-"""Stands in the text of a record that has another time of submission than its job."""
+"""A part of the text of each record whose time of submission is not that of its row."""
 KEPT_APART = "#"
-"""Stands for the script in a spec on record: equal scripts are kept once, beside the jobs."""
+"""Replaces the script in a stored specification: equal scripts are stored once, in `scripts`."""
 SPEC_BYTES_MAX = 900 << 10
-"""Of a request with all it waits for, as JSON: the order that starts its workers is one message."""
+"""Of a specification as JSON, with its dependencies: an order to an agent is one message."""
+_APART = ("job_id", "submit_s", "gpus", "min_gpus", "max_gpus", "graph")
+_NEUTRAL = {f.name: f.default for f in fields(JobRequest) if f.name not in _APART}
+"""The fields of a submission that its fact leaves out if they have their default."""
 
 
 class Store:
-    """Keeps entries (`edges.Journal`), answers for any job (`edges.Archive`), and recovers.
+    """Stores entries (`edges.Journal`), finds jobs (`edges.Archive`), and recovers.
 
-    `committer` carries transactions out: a `Database` at once, a `GroupCommit` with others.
+    `committer` runs transactions: a `Database` at once, a `GroupCommit` together with others.
     `queries` read over a connection of their own, or that of a database used by one thread.
     """
 
@@ -58,18 +68,19 @@ class Store:
         self.committer.do(lambda db: write_entry(db, entry))
 
     def find(self, job: int) -> StoredJob | None:
-        """Returns any job on record, over or not, with its script."""
+        """Returns any job, live or ended, with its script."""
         return self.queries.job(job)
 
     def keep(self, meta: Mapping[str, str]) -> None:
-        """Stores values by name, in place of older ones."""
+        """Stores values, in place of older ones of the same name."""
         self.committer.do(lambda db: keep_meta(db, tuple(meta.items())))
 
-    def recover(self) -> Recovered:
-        """Returns what a new controller starts from; its epoch is newer than any before.
+    def recover(self) -> StoredState:
+        """Returns the state of a new controller, with an epoch above that of any before.
 
-        Jobs whose rows are damaged fail here, alone. Raises InputError for a damaged file.
+        Live jobs with damaged rows fail here. Raises InputError for a damaged file.
         """
+        # Checked before anything is written: a repair of a damaged file could lose more of it.
         self.queries.check()
         try:
             self.committer.do(_repair_states)
@@ -77,20 +88,20 @@ class Store:
                 LOG.error("the counts of jobs were wrong; they were counted anew")
             epoch = self.committer.do(_raise_epoch)
         except StoreError as error:
-            # SQLite says so of a header that is damaged, too.
+            # SQLite also reports "readonly" for a damaged header.
             if "readonly" not in str(error):
                 raise
             raise InputError(self.queries.where, "cannot be written", DAMAGED_FILE) from None
-        every, meta = self.queries.live(), self.queries.all_meta()
-        live = [job for job in every if not job.damage]
-        # The record of a long-running job is written often, also when nothing else happens.
+        stored, meta = self.queries.live(), self.queries.all_meta()
+        live = [job for job in stored if not job.damage]
+        # Progress is written to records also when no fact, submit or request has a newer time.
         known_s = max((j.record.since_s for j in live if j.record.since_s < CLOCK_MAX_S), default=0)
         now_s = max(self.queries.last_s(), known_s, _clock_of(dict(meta).get(CLOCK, "")))
-        for job in every:
+        for job in stored:
             if job.damage:
                 LOG.error("job %d fails: %s", job.number, job.record.detail)
                 self.committer.do(partial(fail_damaged, job=job, now=now_s))
-        return Recovered(
+        return StoredState(
             epoch=epoch,
             now_s=now_s,
             jobs=tuple(job for job in live if job.arrived),
@@ -101,12 +112,11 @@ class Store:
 
 
 def fail_damaged(db: sqlite3.Connection, job: StoredJob, now: float) -> None:
-    """Ends a job whose row is damaged, in the log too, so that nothing waits for it for ever.
+    """Ends a job whose row is damaged, in the log too, so that no dependency waits for it.
 
-    Its request stays as it is. Its workers, if it has any, end as those of an unknown job do.
+    Its specification stays as it is. Its workers end as those of an unknown job.
     """
-    told = asdict(job.record) | {"state": State.FAILED, "end_s": now, "exit_code": None}
-    record = JobRecord(**told)
+    record = replace(job.record, state=State.FAILED, end_s=now, exit_code=None)
     db.execute(
         "UPDATE jobs SET record = ?, state = ?, end_s = ?, arrived = 1 WHERE number = ?",
         (record_text(record), record.state, now, job.number),
@@ -120,28 +130,30 @@ def fail_damaged(db: sqlite3.Connection, job: StoredJob, now: float) -> None:
 
 
 def write_entry(db: sqlite3.Connection, entry: JournalEntry) -> None:
-    """Writes what one instant changed. Raises DovetailError if it names what is not on record."""
+    """Writes the changes of one instant. Raises DovetailError for a job that was not submitted."""
     changed = db.executemany(
         "UPDATE jobs SET record = ?, state = ?, end_s = ?, arrived = 1 WHERE number = ?",
         [
-            (record_text(r), r.state, r.end_s if r.end_s < float("inf") else None, r.job)
+            (record_text(r), r.state, r.end_s if r.end_s < NEVER_S else None, r.job)
             for r in entry.records
         ],
     ).rowcount
     if entry.records and changed != len(entry.records):
         raise DovetailError(f"an entry holds records of jobs never submitted: {entry.records}")
-    # A line says when its job was submitted, which the record of one that begins anew knows.
-    lines = live_lines(lambda job: _request(db, job))
+    # After the records: the line of a job that begins anew has the time of its record.
+    lines = FactLines(
+        lambda job: f'"{job}"', lambda fact: _submitted(fact, *_request(db, fact.job))
+    )
     db.executemany(
         "INSERT INTO facts(t, job, line) VALUES (?, ?, ?)",
-        [(fact.t, job_in(fact), lines.line(fact)) for fact in entry.facts],
+        [(fact.t, getattr(fact, "job", None), lines.line(fact)) for fact in entry.facts],
     )
     db.executemany("UPDATE requests SET done = 1 WHERE seq = ?", [(seq,) for seq in entry.done])
     keep_meta(db, entry.meta)
 
 
 def keep_meta(db: sqlite3.Connection, values: Sequence[tuple[str, str]]) -> None:
-    """Stores values by name, in place of older ones."""
+    """Stores values, in place of older ones of the same name."""
     db.executemany(
         "INSERT INTO meta(name, value) VALUES (?, ?)"
         " ON CONFLICT(name) DO UPDATE SET value = excluded.value",
@@ -150,18 +162,19 @@ def keep_meta(db: sqlite3.Connection, values: Sequence[tuple[str, str]]) -> None
 
 
 def add_jobs(db: sqlite3.Connection, specs: Sequence[JobSpec], now: float) -> list[StoredJob]:
-    """Puts jobs on record, numbered on from the last one. Raises InputError for one too long."""
+    """Stores jobs under the next numbers and returns them. Raises InputError for one too long."""
     number = next_number(db)
     rows, accepted = [], []
     for job, spec in enumerate(specs, start=number):
         stored = StoredJob.submitted(job, spec, now)
         of, index = (spec.array_of, spec.array) if spec.array >= 0 else (None, None)
-        kept = spec_text(replace(spec, script=KEPT_APART) if spec.script else spec)
-        _check_length(spec, len(kept))
-        digest = _keep_script(db, spec.script) if spec.script else None
-        text = record_text(stored.record)
-        who = (spec.name, spec.user, spec.queue)
-        rows.append((job, kept, digest, text, stored.record.state, now, *who, of, index))
+        text = spec_text(replace(spec, script=KEPT_APART) if spec.script else spec)
+        _check_length(spec, len(text))
+        digest = hashlib.sha256(spec.script.encode()).hexdigest() if spec.script else None
+        if digest:
+            db.execute("INSERT OR IGNORE INTO scripts VALUES (?, ?)", (digest, spec.script))
+        state = (record_text(stored.record), stored.record.state, now)
+        rows.append((job, text, digest, *state, spec.name, spec.user, spec.queue, of, index))
         accepted.append(stored)
     db.executemany(
         "INSERT INTO jobs(number, spec, script, record, state, submit_s, name, user, queue,"
@@ -171,32 +184,32 @@ def add_jobs(db: sqlite3.Connection, specs: Sequence[JobSpec], now: float) -> li
     return accepted
 
 
-def _check_length(spec: JobSpec, taken: int) -> None:
-    if taken > SPEC_BYTES_MAX:
-        what = f"it takes {taken >> 10} KiB with all it waits for, over {SPEC_BYTES_MAX >> 10} KiB"
+def _check_length(spec: JobSpec, length: int) -> None:
+    if length > SPEC_BYTES_MAX:
+        what = f"it takes {length >> 10} KiB with all it waits for, over {SPEC_BYTES_MAX >> 10} KiB"
         raise InputError(f"job '{spec.name[:40]}'", what, "put long values into files")
 
 
 def add_requests(db: sqlite3.Connection, requests: Sequence[Request], now: float) -> list[Request]:
-    """Puts requests on record; returns them with the numbers that order them."""
-    made = []
+    """Stores requests; returns them with their numbers."""
+    stored = []
     for request in requests:
         seq = db.execute(
             "INSERT INTO requests(t, verb, job, node, argument) VALUES (?, ?, ?, ?, ?)",
             (now, request.verb, request.job, request.node, request.argument),
         ).lastrowid
         assert seq is not None
-        made.append(replace(request, seq=seq))
-    return made
+        stored.append(replace(request, seq=seq))
+    return stored
 
 
 def next_number(db: sqlite3.Connection) -> int:
-    """Returns the number of the next job; jobs are never taken off record."""
+    """Returns the number of the next job; rows of jobs are never deleted."""
     return int(db.execute("SELECT coalesce(max(number), 0) + 1 FROM jobs").fetchone()[0])
 
 
 def _repair_states(db: sqlite3.Connection) -> None:
-    """Gives jobs that are listed under no known state the state of their record."""
+    """Sets unknown values of the state column to the state of the record."""
     marks = ",".join("?" * len(State))
     sql = f"SELECT number, CAST(record AS BLOB) FROM jobs WHERE state NOT IN ({marks})"
     for number, text in db.execute(sql, tuple(State)).fetchall():
@@ -209,49 +222,59 @@ def _repair_states(db: sqlite3.Connection) -> None:
 
 
 def _raise_epoch(db: sqlite3.Connection) -> int:
-    """Returns the next epoch. Kept twice, so that damage to one value cannot lower it.
+    """Returns the next epoch. It is stored twice, so that damage to one value cannot lower it.
 
-    Agents obey no older epoch: a controller that took one would reach no node.
+    Agents refuse older epochs: with a lower one a controller would reach no node.
     """
-    said = db.execute("SELECT value FROM meta WHERE name IN (?, ?)", EPOCHS).fetchall()
-    texts = [str(value) for (value,) in said]
-    known = [int(text) for text in texts if text.isascii() and text.isdecimal() and len(text) < 16]
-    # What a controller keeps only after it has an epoch.
+    rows = db.execute("SELECT value FROM meta WHERE name IN (?, ?)", EPOCHS).fetchall()
+    texts = [str(value) for (value,) in rows]
+    epochs = [int(text) for text in texts if text.isascii() and text.isdecimal() and len(text) < 16]
+    # A controller stores these values only after it has an epoch.
     later = "SELECT 1 FROM meta WHERE name IN ('manifest', 'engine')"
-    if not known and (said or db.execute(later).fetchone()):
+    if not epochs and (rows or db.execute(later).fetchone()):
         LOG.error("the epoch in the store is damaged; the date takes its place")
-        known = [int(time())]  # above any number of starts, and above an earlier date
-    epoch = max(known, default=0) + 1
+        # Seconds since 1970 are above any number of starts, and above an earlier date.
+        epochs = [int(time())]
+    epoch = max(epochs, default=0) + 1
     keep_meta(db, tuple((name, str(epoch)) for name in EPOCHS))
     return epoch
 
 
-def _clock_of(said: str) -> float:
+def _clock_of(text: str) -> float:
     try:
-        clock_s = float(said)
+        clock_s = float(text)
     except ValueError:
         return 0.0
     return clock_s if 0 <= clock_s < CLOCK_MAX_S else 0.0
 
 
-def _keep_script(db: sqlite3.Connection, script: str) -> str:
-    digest = hashlib.sha256(script.encode()).hexdigest()
-    db.execute("INSERT OR IGNORE INTO scripts(digest, script) VALUES (?, ?)", (digest, script))
-    return digest
-
-
 def _request(db: sqlite3.Connection, job: int) -> tuple[JobRequest, float]:
-    found = db.execute("SELECT spec, submit_s, record FROM jobs WHERE number = ?", (job,))
-    row = found.fetchone()
+    """Returns the request of a job as policies see it, and its length (infinite: unknown)."""
+    sql = "SELECT spec, submit_s, record FROM jobs WHERE number = ?"
+    row = db.execute(sql, (job,)).fetchone()
     if row is None:
         raise DovetailError(f"a fact names job {job}, which was never submitted")
     try:
         spec = spec_of(row[0])
-        asked = job_request(spec, job, float(row[1]))
+        request = job_request(spec, job, float(row[1]))
         if BEGUN_ANEW in row[2]:
-            asked = replace(asked, submit_s=record_of(row[2]).queued_s)
+            request = replace(request, submit_s=record_of(row[2]).queued_s)
     except WireError:
-        # Damaged since the controller read it. The log need not be exact about it.
-        kept = stored_job(db.execute(f"{SELECT_JOBS} WHERE number = ?", (job,)).fetchone())
-        spec, asked = kept.spec, job_request(kept.spec, job, kept.record.submit_s)
-    return asked, spec.duration_s or float("inf")
+        # Damaged since the controller read it: its columns are good enough for the log.
+        stored = stored_job(db.execute(f"{SELECT_JOBS} WHERE number = ?", (job,)).fetchone())
+        spec, request = stored.spec, job_request(stored.spec, job, stored.record.submit_s)
+    return request, spec.duration_s or NEVER_S
+
+
+def _submitted(fact: Submitted, job: JobRequest, work_s: float) -> str:
+    """Returns the line of a submission in the event log, which names jobs by their numbers."""
+    line: dict[str, object] = {"t": fact.t, "e": "submitted", "job": job.job_id}
+    if job.submit_s != fact.t:
+        line["submit_s"] = job.submit_s
+    line["gpus"] = job.gpus
+    if job.min_gpus != job.max_gpus:
+        line |= {"min_gpus": job.min_gpus, "max_gpus": job.max_gpus}
+    line |= {n: getattr(job, n) for n, default in _NEUTRAL.items() if getattr(job, n) != default}
+    line["work_s"] = work_s if work_s < NEVER_S else None
+    line["length_s"] = fact.length_s if fact.length_s < NEVER_S else None
+    return json.dumps(line, separators=(",", ":"), allow_nan=False)

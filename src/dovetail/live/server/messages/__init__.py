@@ -1,1 +1,1 @@
-"""What a client may ask, and what it is told; a command imports what it says and hears, no more."""
+"""Requests and replies: a command imports only the modules of those that it uses."""

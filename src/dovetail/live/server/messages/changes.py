@@ -1,7 +1,7 @@
-"""What changes something: jobs are taken, or something is done to jobs, nodes or the cluster.
+"""Requests that change jobs, nodes or the cluster.
 
-Each question carries a `key` the client made: the same key twice is the same request, so a client
-that lost the reply may ask again.
+Each has a `key` made by the client. A second request with the same key changes nothing and gets the
+same reply, so a client may repeat a request whose reply was lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dovetail.wire.submission import Submission
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Take jobs, all or none; a submission with indices is an array of jobs."""
+    """Submit jobs, all or none; a submission with indices is an array of jobs."""
 
     verb: ClassVar[str] = "submit"
     key: str
@@ -22,8 +22,8 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True)
-class JobsSubmitted:
-    """The numbers of the jobs taken; they are on disk."""
+class SubmitReply:
+    """The number of each submission; the jobs are on disk."""
 
     jobs: tuple[int, ...]
 
@@ -39,17 +39,17 @@ class JobChange:
 
 @dataclass(frozen=True, slots=True)
 class SkippedJob:
-    """A job, or all tasks of an array, as it was named, and why nothing is done to it."""
+    """A job or array, under the name in the request, and why the request does not change it."""
 
     job: str
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeAccepted:
-    """The request is on disk and will be carried out for these jobs, and not for those `left`.
+class ChangeReply:
+    """The request is on disk and will change these jobs, but not those `left`.
 
-    `called` are the names that `ls` gives the jobs.
+    `called` are the names of the jobs in lists.
     """
 
     jobs: tuple[int, ...] = ()
@@ -59,7 +59,7 @@ class ChangeAccepted:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Give a node no new work, or (`undo`) work again."""
+    """Start no more jobs on a node, or (`undo`) start jobs there again."""
 
     verb: ClassVar[str] = "drain"
     key: str
@@ -69,7 +69,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """Stop the controller: leave the jobs running, or (`drain`) let them end first."""
+    """Stop the controller: at once, while jobs run on, or (`drain`) after they have ended."""
 
     verb: ClassVar[str] = "down"
     key: str

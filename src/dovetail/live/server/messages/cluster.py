@@ -1,4 +1,4 @@
-"""Who answers, and what its nodes are."""
+"""The controller and the nodes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Say who you are."""
+    """Request the identity of the controller."""
 
     verb: ClassVar[str] = "ping"
 
 
 @dataclass(frozen=True, slots=True)
-class Pong:
-    """Who answers: process, start number, policy, engine, cluster time and its speed."""
+class PingReply:
+    """The controller: its process, start number and options, and the cluster time and its speed."""
 
     pid: int
     epoch: int
@@ -29,14 +29,17 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class ListNodes:
-    """List the nodes and who is on their GPUs."""
+    """Request the nodes and the jobs on their GPUs."""
 
     verb: ClassVar[str] = "nodes"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node: state, GPUs by name, and the jobs on each, which are `called` so in `ls`."""
+    """One node: state, GPUs by name, and for each GPU the jobs on it and their names in lists.
+
+    `silent_s` is the time since the last message of its agent, -1 if there was none.
+    """
 
     node: int
     state: str
@@ -49,7 +52,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class NodeList:
-    """The nodes, and the cluster's time."""
+    """The nodes, and the cluster time."""
 
     now_s: float
     nodes: tuple[NodeRow, ...]

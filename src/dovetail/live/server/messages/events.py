@@ -1,4 +1,4 @@
-"""What has happened, fact by fact."""
+"""The history of jobs and nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Give what happened: the facts of one job, or of all (no job), behind number `after`."""
+    """Request the facts of one job, or of all (no job), with numbers above `after`."""
 
     verb: ClassVar[str] = "history"
     job: str = ""
@@ -18,10 +18,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One fact by its number, as the line the event log has for it.
-
-    `called` is the name that `ls` gives the job it names, empty if it names none.
-    """
+    """One fact: its number, its line of the event log, and the name of its job, empty for none."""
 
     number: int
     line: str
@@ -29,8 +26,8 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryPage:
-    """Facts in order, and the number to ask from for more (-1: there are no more)."""
+class HistoryReply:
+    """Facts in order, and the value of `after` for the next page (-1: this is the last)."""
 
     events: tuple[Event, ...]
     more_after: int = -1

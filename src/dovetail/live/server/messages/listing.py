@@ -1,4 +1,4 @@
-"""Jobs in a list."""
+"""Lists of jobs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dovetail.core.units import NEVER_S
 
 @dataclass(frozen=True, slots=True)
 class ListJobs:
-    """List jobs: placed, waiting in the policy's order, and with `ended` those that are over.
+    """Request jobs: placed ones, waiting ones in the policy's order, with `ended` also ended ones.
 
     `limit` rows from row `offset` on. With `group_arrays` the waiting tasks of an array are one
-    row. If all `states` are ends: those that ended at `since_s` or later, the newest end first.
+    row. If all `states` are terminal: jobs that ended at `since_s` or later, the latest first.
     """
 
     verb: ClassVar[str] = "ls"
@@ -29,13 +29,13 @@ class ListJobs:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """One job in a list. `progress` is -1 where it is not known, `left_s` then infinite.
+    """One job in a list. If `progress` is unknown it is -1, and `left_s` infinite.
 
-    `ran_s` is how long it ran, without what it waited in between; `gpu_hours` what it held of
-    GPUs when its record was last written, which of a job that is over is all of it. A row for
-    several waiting tasks of an array has their indices in `tasks`, as `3-5,9`, and `array` -1; all
-    else is of the task that the policy would start first. `called` is what a user types for it:
-    `12`, `12_3` for a task, `12_[3-5,9]` for several.
+    `ran_s` is the run time without pauses, `gpu_hours` the GPU time when the record was last
+    written: for an ended job all of it. A row for several waiting tasks of an array has their
+    indices in `tasks` (`3-5,9`) and `array` -1; its other fields are those of the task that the
+    policy would start first. `called` is the name of the job: `12`, `12_3` for a task,
+    `12_[3-5,9]` for several.
     """
 
     job: int
@@ -68,9 +68,10 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class JobList:
-    """One page of the jobs, how many rows come after it, and the cluster's time.
+    """One page of the jobs that match, from row `offset` on, and the cluster time.
 
-    `total` rows match in all, and the page begins at row `offset`; `counts` are of all jobs.
+    `more` rows follow the page, `total` is the number of rows of all pages; `counts` has the number
+    of all jobs in each state.
     """
 
     now_s: float

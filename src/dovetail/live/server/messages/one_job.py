@@ -1,4 +1,4 @@
-"""All of one job."""
+"""The details of one job."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dovetail.live.server.messages.listing import JobRow
 
 @dataclass(frozen=True, slots=True)
 class ShowJob:
-    """Show all of one job."""
+    """Request the details of one job."""
 
     verb: ClassVar[str] = "show"
     job: str
 
 
 @dataclass(frozen=True, slots=True)
-class JobDetails:
-    """All of one job. Of its environment only the names: values may be secret."""
+class ShowReply:
+    """The details of one job. `environment` has names without values, which may be secret."""
 
     row: JobRow
     command: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What a job printed."""
+"""The output of a job."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """Give what a job printed, the last `tail` lines or all (-1); with `follow` until it ends.
+    """Request the last `tail` lines of an output, or all (-1); with `follow` until the job ends.
 
-    Who read up to a place before goes on there by naming it as `begin` (-1: nobody did).
+    `begin` is the byte up to which an interrupted client has read (-1: it has not).
     """
 
     verb: ClassVar[str] = "logs"
@@ -22,7 +22,7 @@ class Logs:
 
 @dataclass(frozen=True, slots=True)
 class LogText:
-    """A piece of what a job printed, up to place `at` of the file; the last piece has `end`."""
+    """A piece of an output up to byte `at` of its file; the last piece has `end` and the state."""
 
     text: str = ""
     end: bool = False

@@ -1,4 +1,4 @@
-"""Why a job is where it is."""
+"""Explanations of the state of a job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class ExplainJob:
-    """Explain where a job is."""
+    """Request the explanation of the state of a job."""
 
     verb: ClassVar[str] = "why"
     job: str
@@ -16,9 +16,9 @@ class ExplainJob:
 
 @dataclass(frozen=True, slots=True)
 class JobExplanation:
-    """Why a job is where it is: a code in Slurm's words, a sentence, and the evidence for it.
+    """The state of a job with a reason code in Slurm's words, a sentence and evidence.
 
-    `called` is the name that `ls` gives the job: `12`, or `12_3` for a task of an array.
+    `called` is the name of the job in lists: `12`, or `12_3` for a task of an array.
     """
 
     job: int

@@ -1,4 +1,4 @@
-"""In which states jobs are."""
+"""The states of jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class TrackJobs:
-    """Say in which states jobs are, with all tasks of arrays."""
+    """Request the states of jobs; an array stands for all its tasks."""
 
     verb: ClassVar[str] = "track"
     jobs: tuple[str, ...]
@@ -16,7 +16,7 @@ class TrackJobs:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """Where one job is; `called` is the name that `ls` gives it."""
+    """The state of one job; `called` is its name in lists."""
 
     job: int
     called: str
@@ -25,7 +25,7 @@ class JobState:
 
 
 @dataclass(frozen=True, slots=True)
-class JobStates:
-    """The states of jobs, by number."""
+class TrackReply:
+    """The states of jobs, in the order of their numbers."""
 
     jobs: tuple[JobState, ...]

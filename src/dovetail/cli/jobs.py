@@ -1,4 +1,4 @@
-"""`dovetail ls` and `dovetail show`: the list of jobs, and the details of one."""
+"""`dovetail ls`, `show`, `why` and `logs`: the list of jobs; details, state, output of one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from dovetail.cli.cluster_options import asks_a_cluster, client_of, looking_back, say_json
-from dovetail.cli.job_states import states_of
+from dovetail.cli.job_selection import states_of
 
 if TYPE_CHECKING:
-    from dovetail.live.server.messages.one_job import JobDetails
+    from dovetail.live.client.client import Client
+    from dovetail.live.server.messages.one_job import ShowReply
+    from dovetail.live.server.messages.reason import JobExplanation
 
 LIMIT_MAX = 100_000
 """The most rows of one reply."""
@@ -99,12 +101,13 @@ def show(home: Path, as_json: bool, job: str) -> None:
     if as_json:
         say_json(job_details)
         return
-    width = max(len(name) for name, _ in _lines(job_details))
-    for name, value in _lines(job_details):
+    lines = _detail_lines(job_details)
+    width = max(len(name) for name, _ in lines)
+    for name, value in lines:
         click.echo(f"{name:<{width}}  {value}")
 
 
-def _lines(details: JobDetails) -> list[tuple[str, str]]:
+def _detail_lines(details: ShowReply) -> list[tuple[str, str]]:
     """Returns the names and values of the lines of `show`."""
     from dovetail.cli.cluster_tables import gpus_text, progress_text, span
     from dovetail.core.units import NEVER_S
@@ -143,7 +146,7 @@ def _lines(details: JobDetails) -> list[tuple[str, str]]:
     return [(name, value) for name, value in lines if value not in ("", "-")]
 
 
-def _allowed(details: JobDetails) -> list[str]:
+def _allowed(details: ShowReply) -> list[str]:
     flags = {
         "elastic": details.row.min_gpus < details.row.max_gpus,
         "shareable": details.shareable,
@@ -157,3 +160,69 @@ def _of(samples: int, total: int) -> str:
     if not samples and not total:
         return ""
     return f"{samples} of {total}" if total else str(samples)
+
+
+@click.command("why")
+@click.argument("job")
+@asks_a_cluster
+def why(home: Path, as_json: bool, job: str) -> None:
+    """Explain why a job waits, why it runs on its GPUs, or why it ended.
+
+    \b
+    Example:
+      dovetail why 12
+    """
+    explanation = looking_back(home, lambda client: client.why(job))
+    if as_json:
+        say_json(explanation)
+        return
+    for line in _explanation_lines(explanation):
+        click.echo(line)
+
+
+def _explanation_lines(explanation: JobExplanation) -> list[str]:
+    code = f" ({explanation.code})" if explanation.code != "None" else ""
+    lines = [f"job {explanation.called} is {explanation.state}{code}: {explanation.sentence}"]
+    lines += [f"  - {fact}" for fact in explanation.evidence]
+    if explanation.would_start:
+        lines.append(f"  to start: {explanation.would_start}")
+    if explanation.decided_s >= 0:
+        lines.append(
+            f"  last decision: {max(0.0, explanation.now_s - explanation.decided_s):.0f} s ago"
+        )
+    return lines
+
+
+@click.command("logs")
+@click.argument("job")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends.")
+@click.option("-n", "--tail", default=-1, type=click.IntRange(-1), help="Only the last N lines.")
+@asks_a_cluster
+def logs(home: Path, as_json: bool, job: str, follow: bool, tail: int) -> int:
+    """Print the output of a job.
+
+    With -f, the exit code is 0 only if the job completed.
+
+    \b
+    Example:
+      dovetail logs -f 12
+    """
+    if follow:
+        return _print_output(client_of(home), job, tail, as_json, follow=True)
+    return looking_back(
+        home, lambda client: _print_output(client, job, tail, as_json, follow=False)
+    )
+
+
+def _print_output(client: Client, job: str, tail: int, as_json: bool, *, follow: bool) -> int:
+    for piece in client.logs(job, follow=follow, tail=tail):
+        if as_json:
+            if piece.text or piece.end:
+                say_json(piece)
+        else:
+            click.echo(piece.text, nl=False)
+        if piece.end and follow:
+            if not as_json and piece.state != "COMPLETED":
+                click.echo(f"job {job} is {piece.state}", err=True)
+            return 0 if piece.state == "COMPLETED" else 1
+    return 0
