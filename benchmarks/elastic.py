@@ -32,11 +32,13 @@ BURST, BURST_GAP_S, SIZES_OF_BURST = 20, 0.5, (1, 2, 3, 4)
 BATCH, SAMPLE_S, BURST_SAMPLES, START_S = 32, 0.004, 20_000, 3.0
 
 
-class Forked:
+class ForkedWorker:
     """A worker forked from a process that has imported torch: switches are measured, not starts."""
 
-    def __init__(self, words: Sequence[str], environment: dict[str, str]) -> None:
-        self._process = FORKS.Process(target=forked, args=(list(words), environment))
+    def __init__(
+        self, work: Callable[..., None], arguments: Sequence[object], environment: dict[str, str]
+    ) -> None:
+        self._process = FORKS.Process(target=_work, args=(work, arguments, environment))
         self._process.start()
 
     @property
@@ -50,11 +52,31 @@ class Forked:
         self._process.kill()
 
 
-def forked(words: list[str], environment: dict[str, str]) -> None:
+def _work(
+    work: Callable[..., None], arguments: Sequence[object], environment: dict[str, str]
+) -> None:
+    os.environ.update(environment)
+    work(*arguments)
+
+
+def forked(work: Callable[..., None], *arguments: object) -> Rehearsal:
+    """Returns a rehearsal whose workers call `work` in a forked process."""
+    return Rehearsal(partial(ForkedWorker, work, arguments))
+
+
+def on_two_workers(work: Callable[..., None], *arguments: object) -> None:
+    """Runs a job of two workers to its end."""
+    with forked(work, *arguments) as job:
+        job.start(0, 1)
+        job.entered(job.regroup(0, 1))
+        assert job.ended(0, 1) == [0, 0]
+
+
+def elastic_worker(words: Sequence[str]) -> None:
+    """Trains as `elastic_worker` does, which imports torch only here."""
     from benchmarks.elastic_worker import main
 
-    os.environ.update(environment)
-    main(words)
+    main(list(words))
 
 
 @contextmanager
@@ -64,7 +86,7 @@ def stage(*words: str, forks: bool) -> Iterator[tuple[Rehearsal, Path]]:
         log = Path(place)
         words = (*words, "--log", str(log))
         if forks:
-            rehearsal = Rehearsal(partial(Forked, words))
+            rehearsal = forked(elastic_worker, words)
         else:
             rehearsal = Rehearsal.of_script(WORKER, *words)
         with rehearsal:

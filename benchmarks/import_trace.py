@@ -1,25 +1,21 @@
 """Times `dovetail trace import` on a log of a million rows, whole command, with its peak memory.
 
-Run:  python benchmarks/import_trace.py [--rows 1000000] [--format itp|slurm|canonical]
+Run:  python -m benchmarks.import_trace [--rows 1000000] [--format itp|slurm|canonical]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
 import polars as pl
 
+from benchmarks.measure import dovetail
 from dovetail.traces.canonical import write_trace
 from dovetail.traces.generate import Recipe, generate
 
-COMMAND = "import sys; from dovetail.cli.trace import trace; trace(sys.argv[1:])"
 BARS = "JobID|User|Partition|State|Submit|Start|Elapsed|Timelimit|AllocTRES"
 
 
@@ -52,18 +48,6 @@ def write_log(path: Path, rows: int, kind: str) -> None:
             stream.write("|".join(map(str, words)) + "\n")
 
 
-def measure(source: Path, out: Path) -> dict[str, float]:
-    """Returns wall seconds and peak memory of the whole command, interpreter's start and all."""
-    began = time.perf_counter()
-    words = [sys.executable, "-c", COMMAND, "import", str(source), "-o", str(out), "--json"]
-    child = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(child.pid, 0)
-    wall_s = time.perf_counter() - began
-    if status:
-        raise SystemExit(f"the import failed with status {status}")
-    return {"wall_s": round(wall_s, 2), "peak_mib": round(usage.ru_maxrss / 1024)}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -74,16 +58,17 @@ def main() -> None:
         source = Path(folder) / "log.csv"
         write_log(source, given.rows, given.format)
         size_mib = source.stat().st_size / 2**20
-        told = measure(source, Path(folder) / f"trace{given.out}")
-    rate = given.rows / told["wall_s"]
+        out = Path(folder) / f"trace{given.out}"
+        cost = dovetail("trace", "import", str(source), "-o", str(out), "--json")
     print(
         json.dumps(
             {
                 "format": given.format,
                 "rows": given.rows,
                 "source_mib": round(size_mib),
-                **told,
-                "rows_per_s": round(rate),
+                "wall_s": round(cost.wall_s, 2),
+                "peak_mib": round(cost.peak_mib),
+                "rows_per_s": round(given.rows / cost.wall_s),
             }
         )
     )

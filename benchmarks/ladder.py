@@ -1,11 +1,12 @@
-"""The measured table of docs/claims/performance.md: whole commands, on traces that really queue.
+"""The tables of docs/claims/performance.md of whole commands, on traces with long queues.
 
 Run:  python -m benchmarks.ladder [--quick] [--only BEGINNING]
 
-Each trace is a seeded Philly-like month with a daily cycle and bursts. A row is one whole
-command, `dovetail simulate TRACE --policy P -o DIR --no-report --no-bound`: start, reading,
-simulation, summary, jobs.csv and event log. Quote the median of several runs of one machine,
-and ratios between rows rather than seconds.
+Each trace is a seeded month: Philly-like with a daily cycle and bursts, or for A-SRPT PAI-like, of
+recurrent jobs, some as pipelines of the paper's models. A row is one whole command,
+`dovetail simulate TRACE --policy P -o DIR --no-report --no-bound`: start, reading, simulation,
+summary, jobs.csv and event log. Quote the median of several runs of one machine, and ratios between
+rows rather than seconds.
 """
 
 from __future__ import annotations
@@ -19,19 +20,31 @@ from pathlib import Path
 
 from benchmarks.measure import Cost, dovetail
 
-GPUS = 6504
-CLUSTER = "813x8"
+
+@dataclass(frozen=True, slots=True)
+class Month:
+    """A kind of generated trace, and nodes of eight GPUs to play it on."""
+
+    name: str
+    nodes: int
+    options: tuple[str, ...] = ()
+
+
+PHILLY = Month("philly-like", 813, ("--bursts", "1.5"))
+PAI = Month("pai-like", 250)
+PIPELINES = Month("pai-like", 250, ("--models", "asrpt"))
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One row: a trace recipe and a policy."""
+    """One row: a policy on a month of some jobs and offered load."""
 
     name: str
     policy: str
     jobs: int
     load: float
     runs: int = 3
+    month: Month = PHILLY
 
 
 LADDER = (
@@ -50,17 +63,25 @@ LADDER = (
     Rung("growth-100k", "fifo", 100_000, 0.9),
     Rung("growth-300k", "fifo", 300_000, 0.9, 1),
     Rung("growth-1m", "fifo", 1_000_000, 0.9, 1),
+    Rung("recurrent-fifo", "fifo", 100_000, 0.9, 3, PAI),
+    Rung("recurrent-a-srpt", "a-srpt", 100_000, 0.9, 3, PAI),
+    Rung("recurrent-wcs", "wcs-duration", 100_000, 0.9, 3, PAI),
+    Rung("recurrent-a-srpt-1.2", "a-srpt", 100_000, 1.2, 3, PAI),
+    Rung("recurrent-models-fifo", "fifo", 100_000, 0.9, 3, PIPELINES),
+    Rung("recurrent-models-a-srpt", "a-srpt", 100_000, 0.9, 3, PIPELINES),
+    Rung("recurrent-models-wcs", "wcs-duration", 100_000, 0.9, 3, PIPELINES),
 )
 
 
 def trace_of(rung: Rung, folder: Path) -> Path:
     """Generates the trace of a rung, once."""
-    path = folder / f"{rung.jobs}-{rung.load}.csv"
+    month = rung.month
+    path = folder / f"{month.name}-{'-'.join(month.options)}-{rung.jobs}-{rung.load}.csv"
     if not path.exists():
         dovetail(
-            *("trace", "generate", "philly-like", "--jobs", str(rung.jobs)),
-            *("--days", "30", "--load", str(rung.load), "--cluster", str(GPUS)),
-            *("--bursts", "1.5", "--seed", "1", "-o", str(path)),
+            *("trace", "generate", month.name, *month.options, "--jobs", str(rung.jobs)),
+            *("--days", "30", "--load", str(rung.load), "--cluster", str(8 * month.nodes)),
+            *("--seed", "1", "-o", str(path)),
         )
     return path
 
@@ -70,7 +91,15 @@ def climb(rung: Rung, folder: Path, number: int) -> tuple[Cost, dict[str, float]
     out = folder / f"{rung.name}-{number}"
     cost = dovetail(
         *("simulate", str(trace_of(rung, folder)), "--policy", rung.policy),
-        *("--cluster", CLUSTER, "--no-report", "--no-bound", "--json", "-o", str(out)),
+        *(
+            "--cluster",
+            f"{rung.month.nodes}x8",
+            "--no-report",
+            "--no-bound",
+            "--json",
+            "-o",
+            str(out),
+        ),
     )
     return cost, json.loads(cost.output)
 
@@ -94,11 +123,11 @@ def main() -> None:
             results = [climb(rung, folder, i) for i in range(runs)]
             wall_s = statistics.median(cost.wall_s for cost, _ in results)
             cpu_s = statistics.median(cost.cpu_s for cost, _ in results)
-            cost, said = results[0]
+            cost, summary = results[0]
             print(
                 f"| {rung.name} | {rung.policy} | {rung.jobs:,} | {rung.load} | "
-                f"{said['max_queue_length']:,} | {rung.jobs / wall_s:,.0f} | {cpu_s:.1f} | "
-                f"{cost.peak_mib:.0f} | {said['decision_p99_ms']:.3f} |",
+                f"{summary['max_queue_length']:,} | {rung.jobs / wall_s:,.0f} | {cpu_s:.1f} | "
+                f"{cost.peak_mib:.0f} | {summary['decision_p99_ms']:.3f} |",
                 flush=True,
             )
 

@@ -10,12 +10,10 @@ and in a `Job` on two workers. Printed are the losses of the last step and the l
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,12 +21,11 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from benchmarks.elastic import on_two_workers
 from dovetail.train import Job
 from dovetail.train.data.samples import permutation
-from dovetail.train.rehearsal import Rehearsal
 
 STEPS, BATCH, SAMPLES = 40, 32, 1500
-FORKS = multiprocessing.get_context("forkserver")
 OPTIMIZERS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
     "SGD": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
     "AdamW": lambda model: torch.optim.AdamW(model.parameters(), lr=3e-3),
@@ -84,43 +81,18 @@ def as_a_job(name: str) -> list[float]:
     return losses
 
 
-class Forked:
-    """A worker that writes its losses to a folder."""
-
-    def __init__(self, name: str, folder: Path, environment: dict[str, str]) -> None:
-        self._process = FORKS.Process(target=_worker, args=(name, folder, environment))
-        self._process.start()
-
-    @property
-    def pid(self) -> int:
-        """Returns the number of its process."""
-        return self._process.pid or 0
-
-    def poll(self) -> int | None:
-        """Returns its exit code, None while it runs."""
-        return self._process.exitcode
-
-    def kill(self) -> None:
-        """Ends it."""
-        self._process.kill()
-
-
-def _worker(name: str, folder: Path, environment: dict[str, str]) -> None:
-    os.environ.update(environment)
+def _worker(name: str, folder: Path) -> None:
     torch.set_num_threads(1)
-    number = environment["DOVETAIL_WORKER"].rpartition("/")[2]
+    number = os.environ["DOVETAIL_WORKER"].rpartition("/")[2]
     (folder / f"{number}.json").write_text(json.dumps(as_a_job(name)))
 
 
-def on_two_workers(name: str) -> list[float]:
+def of_two_workers(name: str) -> list[float]:
     """Returns the losses of a job of two workers."""
     with tempfile.TemporaryDirectory() as folder:
-        with Rehearsal(partial(Forked, name, Path(folder))) as stage:
-            stage.start(0, 1)
-            stage.entered(stage.regroup(0, 1))
-            assert stage.ended(0, 1) == [0, 0]
-        found: list[float] = json.loads(Path(folder, "0.json").read_text())
-    return found
+        on_two_workers(_worker, name, Path(folder))
+        losses: list[float] = json.loads(Path(folder, "0.json").read_text())
+    return losses
 
 
 def furthest(one: list[float], other: list[float]) -> float:
@@ -132,7 +104,7 @@ def compare(name: str) -> dict[str, float | str]:
     """Returns losses and distances for an optimizer."""
     torch.set_num_threads(1)
     plain, halves = plainly(name, 1), plainly(name, 2)
-    alone, two = as_a_job(name), on_two_workers(name)
+    alone, two = as_a_job(name), of_two_workers(name)
     return {
         "optimizer": name,
         "last loss, plain": plain[-1],

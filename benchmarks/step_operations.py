@@ -9,14 +9,12 @@ as well. Counted on the CPU: the ordinary loop, a `Job` alone, and each of two w
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.elastic import on_two_workers
 from dovetail.train import Job
-from dovetail.train.rehearsal import Rehearsal
 
 NORMS = 53
 """So many has a ResNet-50."""
@@ -34,7 +32,6 @@ STEPS, SAMPLES = 24, 8
 TIMED_STEPS = 200
 VIEWS = ("detach", "view", "split", "slice", "select", "alias", "as_strided", "t", "expand")
 """What asks nothing of a device."""
-FORKS = multiprocessing.get_context("forkserver")
 
 
 class Operations(TorchDispatchMode):
@@ -97,46 +94,22 @@ def job_operations(job: Job, model: nn.Module) -> list[Counter[str]]:
     return found
 
 
-class Forked:
-    """A worker that counts and writes what it counted to a folder."""
-
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self._process = FORKS.Process(target=_worker, args=(folder, environment))
-        self._process.start()
-
-    @property
-    def pid(self) -> int:
-        """Returns the number of its process."""
-        return self._process.pid or 0
-
-    def poll(self) -> int | None:
-        """Returns its exit code, None while it runs."""
-        return self._process.exitcode
-
-    def kill(self) -> None:
-        """Ends it."""
-        self._process.kill()
-
-
-def _worker(folder: Path, environment: dict[str, str]) -> None:
-    os.environ.update(environment)
+def _worker(folder: Path) -> None:
     torch.set_num_threads(1)
     model = net()
     job = job_of(model)
     asked = job_operations(job, model)
-    number = environment["DOVETAIL_WORKER"].rpartition("/")[2]
+    number = os.environ["DOVETAIL_WORKER"].rpartition("/")[2]
     said = {"asked": asked, "digest": job.digest()}
     (folder / f"{number}.json").write_text(json.dumps(said))
 
 
 def workers_operations(folder: Path) -> tuple[list[list[Counter[str]]], list[str]]:
     """Returns what each step of two workers asks for, by worker, and checksums of their states."""
-    with Rehearsal(partial(Forked, folder)) as stage:
-        stage.start(0, 1)
-        stage.entered(stage.regroup(0, 1))
-        assert stage.ended(0, 1) == [0, 0]
-    said = [json.loads((folder / f"{number}.json").read_text()) for number in (0, 1)]
-    return [[Counter(step) for step in one["asked"]] for one in said], [o["digest"] for o in said]
+    on_two_workers(_worker, folder)
+    counts = [json.loads((folder / f"{number}.json").read_text()) for number in (0, 1)]
+    steps = [[Counter(step) for step in one["asked"]] for one in counts]
+    return steps, [one["digest"] for one in counts]
 
 
 def plain_step_s() -> float:
