@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dovetail.live.node.agent import KILL_AGAIN_S, REPEAT_S, START_AGAIN_S, Agent
 from dovetail.live.node.fence import JOBS_KEPT, Fence, add, holds
 from dovetail.live.node.launcher import (
+    LOST_BY_NODE,
     NEVER_STARTED,
     AdoptedWorker,
     DiskFull,
@@ -157,6 +158,13 @@ def test_a_worker_that_was_forgotten_is_never_started_again() -> None:
     for generation in (1, 2, 99):
         assert do(agent, start=start(generation=generation)) == []
     assert stage.starts == [(1, 0)] and states(agent) == {}
+
+
+def test_a_worker_that_a_rebooted_node_has_lost_is_reported_and_not_started_again() -> None:
+    agent, stage = scene()
+    (report,) = do(agent, start=replace(start(generation=2), begun=True))
+    assert report.ended == WorkerEnded(1, 0, -1, -9, LOST_BY_NODE)
+    assert stage.starts == [] and states(agent) == {(1, 0): -9}
 
 
 def test_an_end_that_overtakes_its_start_fences_the_number() -> None:

@@ -27,7 +27,7 @@ from dovetail.wire.worker import (
     WorkerLeft,
 )
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 """Grows with each change of these messages; a controller refuses agents of another version."""
 
 
@@ -48,6 +48,9 @@ class OnGpus:
 @dataclass(frozen=True, slots=True)
 class StartWorker(OnGpus):
     """Start one worker of a job; if it was started before, change its limits alone.
+
+    The controller sets `begun` once the worker was reported started. An agent that does not know
+    such a worker has lost it, with its memory or its node, and must not start another process.
 
     The fields from `command` to `retries` are alike for all workers of the job. `command` is
     executed word by word. `output` is the log file; `folder` the job's own for checkpoints. `user`
@@ -90,6 +93,7 @@ class StartWorker(OnGpus):
     gpus: tuple[int, ...] = ()
     group_rank: int = 0
     group_world_size: int = 1
+    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from signal import SIGKILL, SIGTERM
 from dovetail.core.units import NEVER_S
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.launcher import (
+    LOST_BY_NODE,
     NEVER_STARTED,
     NOT_NOW,
     AdoptedWorker,
@@ -248,6 +249,9 @@ class Agent:
             return self._start_again(known, order)
         if not passes or self.fence.is_used_up(*key):
             return []
+        if order.begun:
+            # To start it again would join a new process to ranks that wait for the lost one.
+            return self._end_without_process(*key, LOST_BY_NODE, now, asked=False)
         worker = self._workers[key] = _Worker(order, self._token(), now)
         worker.limited, worker.memory_bytes = order.generation, order.memory_bytes
         try:
@@ -327,9 +331,15 @@ class Agent:
         if self.fence.is_used_up(order.job, order.worker):
             return []
         self._deferred.pop((order.job, order.worker), None)
-        nothing = StartWorker(order.job, order.worker, -1, -1, (), "", "", "")
-        self._workers[order.job, order.worker] = _Worker(nothing, "", now, asked=True)
-        return self._ended(WorkerExit(order.job, order.worker, -SIGKILL, NEVER_STARTED), now)
+        return self._end_without_process(order.job, order.worker, NEVER_STARTED, now, asked=True)
+
+    def _end_without_process(
+        self, job: int, worker: int, why: str, now: float, *, asked: bool
+    ) -> list[AgentReport]:
+        """Records and reports the end of a worker that has no process here."""
+        nothing = StartWorker(job, worker, -1, -1, (), "", "", "")
+        self._workers[job, worker] = _Worker(nothing, "", now, asked=asked)
+        return self._ended(WorkerExit(job, worker, -SIGKILL, why), now)
 
     def _tell(self, order: NotifyWorkers) -> list[AgentReport]:
         message = order.regroup or order.meet or order.abandon or order.checkpoint

@@ -44,6 +44,8 @@ NOT_NOW, NEVER_RUNS = 125, (126, 127)
 
 NEVER_STARTED = "never started"
 """The `why` of a worker that was to end before its agent had heard of it."""
+LOST_BY_NODE = "its agent does not know it any more"
+"""The `why` of a worker that the controller knows to have run, and its agent does not."""
 
 
 def was_executed(exit_code: int, why: str) -> bool:

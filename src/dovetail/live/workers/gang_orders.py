@@ -88,6 +88,7 @@ def start_order(roster: Roster, worker: Worker) -> StartWorker:
         gpu=worker.gpu,
         share=worker.share,
         memory_bytes=worker.memory_bytes,
+        begun=worker.alive,
     )
     if wanted is None or worker.worker not in wanted.numbers:
         return order

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dovetail.core.units import NEVER_S
+from dovetail.live.node.launcher import LOST_BY_NODE
 from dovetail.live.workers.elastic_gang import ElasticGang
 from dovetail.live.workers.gang import Gang
 from dovetail.live.workers.roster import SAVE
@@ -93,7 +94,7 @@ def _miss(gang: Gang, worker: Worker, now: float) -> None:
     if worker.missing_s == NEVER_S:
         worker.missing_s = now
     elif worker.end_s > now and now - worker.missing_s >= resend_s:
-        worker.end_by(now, 0.0, "its agent does not know it any more")
+        worker.end_by(now, 0.0, LOST_BY_NODE)
         worker.missing_s = NEVER_S
     elif worker.end_s <= now and now - worker.missing_s >= 2 * resend_s:
         # Its agent had the order to end it and lists no such worker: the agent has forgotten it.
