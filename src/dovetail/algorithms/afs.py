@@ -30,7 +30,7 @@ TIE = 1.0 + RELATIVE_TOLERANCE
 """Inequality (3) must hold by this factor; an exact tie leaves the GPU with the shorter job."""
 
 BLOCK = 32
-"""Jobs per block: 64 measured 10 to 30 % slower in most rows of benchmarks/afs_kernel.py."""
+"""Jobs per block: 64 was 10 to 30 % slower in most rows of benchmarks/afs_kernel.py."""
 LENGTH, GAIN, LOSS = 0, 1, 2
 """Columns of a job: seconds left on its share, and the two sides of (3) with the tie's factor."""
 SHORTER_LOSS, LONGER_GAIN = 1, 2
@@ -136,9 +136,9 @@ def _shares(demand: GpuDemand, gpus: int) -> Ints:
 
 
 def _grown(demand: GpuDemand, growing: Ints, shares: Ints, idle: int) -> Ints:
-    """Returns the shares of those that can use more GPUs after stage two."""
+    """Returns the shares after stage two of the jobs that can use more GPUs."""
     blocks = -(-growing.size // BLOCK)
-    jobs = np.full((blocks * BLOCK, 3), NOBODY)  # filled up with jobs that cannot grow
+    jobs = np.full((blocks * BLOCK, 3), NOBODY)  # padded with jobs that cannot grow
     jobs[:, LENGTH] = np.inf
     left_s, kind, cap = demand.left_s[growing], demand.kind[growing], demand.cap[growing]
     before, after = demand.rates[kind, shares], demand.rates[kind, shares + 1]
@@ -167,7 +167,7 @@ def _splits(blocks: Floats) -> tuple[Ints, Floats]:
 
 @compiled
 def _stage_one(order: Ints, low: Ints, shares: Ints, gpus: int) -> int:
-    """Gives the least shares in order while they fit; returns what is left of the pool."""
+    """Gives the least shares in order while they fit; returns the rest of the pool."""
     for j in order:
         if low[j] <= gpus:
             shares[j] = low[j]
@@ -188,7 +188,7 @@ def _stage_two(
     gpus: int,
     tie: float,
 ) -> None:
-    """Hands out the rest of the pool; `stars` holds those that were on top in the last scan."""
+    """Hands out the rest of the pool; `stars` is the stack of stars of the last scan."""
     stars = np.empty(len(jobs), dtype=np.int64)
     depth, position = 0, 0
     while gpus > 0:
@@ -211,7 +211,7 @@ def _stage_two(
 
 @compiled
 def _scan(jobs: Floats, split: Floats, stars: Ints, depth: int, position: int) -> int:
-    """Goes on from a position with the top of the stars; puts those that beat it on top."""
+    """Resumes the scan at a position; pushes every job that beats the top of the stars."""
     length_s, gain, loss = np.inf, OPENING, OPENING
     if depth > 0:
         star = stars[depth - 1]
@@ -245,7 +245,7 @@ def _scan(jobs: Floats, split: Floats, stars: Ints, depth: int, position: int) -
 
 @compiled
 def _resort(jobs: Floats, member: Ints, split: Floats, j: int) -> None:
-    """Moves a job that has grown, and so become no longer, to its place in its block."""
+    """Moves a job that has grown, and so has no more seconds left, to its place in its block."""
     block = j // BLOCK
     old = 0
     while member[block, old] != j:

@@ -1,6 +1,6 @@
-"""What jobs ask at the very least: a release, a shortest time, a least area, a progress curve.
+"""The least demand of jobs: a release, a shortest time, a least area, a progress curve.
 
-A bound sees a job only through this. The curve is the concave hull of the job's progress rate
+This is all that a bound knows of a job. The curve is the concave hull of the job's progress rate
 over GPUs held on average, cut into segments: the first GPUs are the most productive. Progress
 is a fraction of the job, so every job needs exactly 1 of it.
 """
@@ -31,7 +31,7 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class JobDemand:
-    """Jobs as a bound sees them: no schedule can serve them with less time or less area."""
+    """Jobs as bounds see them: no schedule can serve them in less time or with less area."""
 
     release_s: FloatArray
     shortest_s: FloatArray
@@ -55,9 +55,10 @@ class JobDemand:
         return self.release_s.size
 
     def shared(self, rate_together: float) -> JobDemand:
-        """Returns the same jobs where GPUs may be shared, `rate_together` jobs' worth on one.
+        """Returns the demand where GPUs may be shared.
 
-        That is the largest sum of speeds, each relative to running alone, of jobs on one GPU.
+        `rate_together` is the largest sum of the speeds of jobs on one GPU, each over its speed
+        alone.
         """
         if not rate_together >= 1:
             raise ValueError(f"a GPU does at least one job's worth, got {rate_together}")
@@ -85,9 +86,9 @@ class JobDemand:
 def plain_demand(
     release_s: npt.ArrayLike, shortest_s: npt.ArrayLike, area_gpu_s: npt.ArrayLike
 ) -> JobDemand:
-    """Returns jobs of which only the extremes are known: the weakest curve that has them.
+    """Returns the demand of jobs with known extremes: one segment of area / shortest time GPUs.
 
-    One segment as wide as area / shortest time, so a job may be stretched at no cost in area.
+    That is the weakest curve with these extremes: a job may be stretched at no cost in area.
     """
     release = np.asarray(release_s, dtype=np.float64)
     shortest = np.asarray(shortest_s, dtype=np.float64)
@@ -117,7 +118,7 @@ class ScalingCurve:
 
     @staticmethod
     def of(gpus: npt.ArrayLike, throughput: npt.ArrayLike) -> ScalingCurve:
-        """Returns the curve of plain lists, in ascending GPU count; refuses nonsense."""
+        """Returns the curve of plain lists, sorted by GPU count. Raises ValueError."""
         counts = np.asarray(gpus, dtype=np.float64)
         rates = np.asarray(throughput, dtype=np.float64)
         if counts.ndim != 1 or counts.shape != rates.shape or not counts.size:
@@ -146,7 +147,7 @@ class ScalingCurve:
 
 
 def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
-    """Tells whether the middle point lies on or under the line from the first to the last."""
+    """Returns whether the middle point lies on or under the line from the first to the last."""
     return (b[1] - a[1]) * (c[0] - a[0]) <= (c[1] - a[1]) * (b[0] - a[0])
 
 

@@ -1,7 +1,7 @@
-"""Draws that have a name: the same seed and numbers give the same draw, in any order of asking.
+"""Random draws by name: the same seed and numbers give the same draw, in any order of calls.
 
-For policies, which may keep no generator: what is drawn for one job does not depend on who else
-is there. SplitMix64 (Steele, Lea and Flood 2014) over the seed and the names in turn.
+Policies keep no generator, so the draw for one job does not depend on the other jobs. SplitMix64
+(Steele, Lea and Flood 2014) over the seed and the names in turn.
 """
 
 import numpy as np

@@ -51,7 +51,7 @@ class GittinsTable:
 
     @cached_property
     def _lists(self) -> tuple[list[float], list[float], list[float], list[float]]:
-        """Holds the columns as plain lists, which scalar look-ups read ten times faster."""
+        """The columns as plain lists, which scalar look-ups read ten times faster."""
         return (
             self.start.tolist(),
             self.ends.tolist(),
@@ -160,7 +160,7 @@ def _fixed(curve: _Curve, delta: float) -> GittinsTable:
 def _closed(
     start: FloatArray, ends: FloatArray, gap: FloatArray, slope: FloatArray, last: float
 ) -> GittinsTable:
-    """Returns the table with a final piece of index zero: nothing is known past `last`."""
+    """Returns the table with a final piece of index zero: no sample is longer than `last`."""
     return GittinsTable(
         np.append(start, last), np.append(ends, 0.0), np.append(gap, 1.0), np.append(slope, 0.0)
     )

@@ -2,8 +2,8 @@
 
 A GPU comes with one of each resource (storage, CPU, GPU, network) and each serves one job at a
 time. A job keeps resource r of each of its GPUs busy for a known time, whatever the schedule.
-So for any weights y >= 0 with sum 1 the weighted busy time is an area that M GPUs supply M of
-a second. Any weights bound; the best ones are searched for.
+So for any weights y >= 0 with sum 1 the weighted busy time is an area, of which M GPUs supply M
+per second. Any weights give a bound; a search finds good ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FINEST_STEP = 1 / 32
 
 @dataclass(frozen=True, slots=True)
 class InterleavedDemand:
-    """What jobs need when interleaved, seen through one weight per resource."""
+    """The demand of interleaved jobs under one weight per resource."""
 
     weights: tuple[float, ...]
     demand: JobDemand
@@ -59,10 +59,10 @@ def interleaved_demand(
     busy_gpu_s: npt.ArrayLike,
     capacity: SpeedTimeline,
 ) -> InterleavedDemand:
-    """Returns the demand under the weights that bound the mean JCT best, as far as searched.
+    """Returns the demand under the weights with the largest bound on the mean JCT found.
 
-    Starts from the best of each resource alone and all alike, then moves weight between pairs
-    of resources in ever smaller steps. Not always the global best, always valid.
+    A local search: starts from the best single resource or equal weights, then moves weight
+    between pairs of resources in ever smaller steps. Any result is valid.
     """
     release = np.asarray(release_s, dtype=np.float64)
     shortest = np.asarray(shortest_s, dtype=np.float64)

@@ -1,8 +1,8 @@
-"""The interval programme: time cut into pieces, capacity per piece, every job's progress free.
+"""The interval programme: a linear programme over intervals of time, with capacity per interval.
 
-Within an interval only the sum counts, so a coarser grid forgets more and bounds less, but
-bounds still. The dual prices of its capacity rows certify a second, continuous-time bound that
-is never weaker (`priced_bound`).
+Within an interval only sums count, so a coarser grid gives a weaker bound, but still a bound. The
+dual prices of its capacity rows certify a second, continuous-time bound that is never weaker
+(`priced_bound`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class IntervalSolution:
 
 @dataclass(frozen=True, slots=True)
 class _Uses:
-    """The columns: which job uses which interval, from when, and what it gets there."""
+    """The columns: a job, an interval it may use, from when, its rate there and its most GPU-s."""
 
     job: IntArray
     interval: IntArray

@@ -41,17 +41,17 @@ def sequential_s(host_s: float, guest_s: float) -> float:
 
 
 def pays(overlapped: float, sequential: float) -> bool:
-    """Tells whether sharing is clearly better."""
+    """Returns whether sharing is better by more than the tolerance."""
     return overlapped < sequential * (1.0 - RELATIVE_TOLERANCE)
 
 
 def threshold(host_ratio: float, guest_ratio: float, cut: float = 1.0, uncut: float = 1.0) -> float:
-    """Returns below which ratio of newcomer's to host's solo seconds sharing pays.
+    """Returns the ratio of newcomer's to host's solo seconds below which sharing pays.
 
-    With `cut` and `uncut` the newcomer's own times shared and alone, over its solo seconds. The
-    gain is linear in both lengths and grows with the host's, so one ratio settles it. With one
-    interference ratio it is 1 / (2 (ratio - 1)) from 1.5 on; below, sharing always pays, and
-    all that ends it is that the gain drowns in the tolerance (section 1.2).
+    `cut` and `uncut` are the newcomer's times shared and alone over its solo seconds. The gain is
+    linear in both lengths and grows with the host's, so one ratio decides. With one interference
+    ratio it is 1 / (2 (ratio - 1)) from 1.5 on; below 1.5 sharing always pays, until the gain
+    is smaller than the tolerance (section 1.2).
     """
     waits = 1.0 - RELATIVE_TOLERANCE
     even = host_ratio / (guest_ratio * cut)

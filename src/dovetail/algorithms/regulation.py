@@ -1,9 +1,9 @@
 """Network packing's regulation of shares (CoDDL: section 4.4 and appendix E of the AFS paper).
 
 Machines have 2^k GPUs. A share is allowed if it is nothing, a power of two below a machine, or
-whole machines; then jobs can be placed so that each uses as few machines as it can and no two
-jobs on a machine talk to others (`machine_packing`). Regulation changes the shares of an
-algorithm to allowed ones, nearest in sum, that never fall below the allowed share beneath.
+whole machines; then jobs can be placed so that each uses as few machines as it can and no machine
+has two jobs that use the network (`machine_packing`). Regulation changes shares to allowed ones,
+nearest in sum, and never below the largest allowed share that fits.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Ints = npt.NDArray[np.int64]
 EXACT_STATES_MAX = 300_000
 """Jobs that can grow x (idle GPUs + 1) up to which the optimum is searched; above, growth moves.
 
-A state takes about 5 ns, three times that where the table outgrows the processor's cache. All of
-1,868 GPUs is searched (1 ms); 10,000 GPUs are from some 400 jobs on, with at most 0.3 % more
-difference, moved (`python -m benchmarks.afs_kernel`).
+A state takes about 5 ns, three times as long where the table outgrows the processor's cache. 1,868
+GPUs are always searched (1 ms); 10,000 GPUs use moves from some 400 jobs on, at most 0.3 % more
+difference (`python -m benchmarks.afs_kernel`).
 """
 
 
 def is_allowed(share: int, gpus_per_machine: int) -> bool:
-    """Says whether a share is nothing, a power of two below a machine, or whole machines."""
+    """Returns whether a share is 0, a power of two below a machine, or whole machines."""
     if share >= gpus_per_machine:
         return share % gpus_per_machine == 0
     return share >= 0 and share & (share - 1) == 0
@@ -43,10 +43,10 @@ def regulate(
 ) -> Ints:
     """Returns allowed shares with the least sum of differences to the given ones.
 
-    None is below its guarantee or above its cap, nothing stays nothing, and they add up to what
-    the given ones do or, where caps and parts of machines forbid that, to as near below as can
-    be. Of equally good ones the job earlier in the order gets more. Beyond `EXACT_STATES_MAX`
-    Proposition 2's growth moves keep all this but the least sum of differences.
+    No share is below its guarantee or above its cap, and 0 stays 0. The sum is that of the given
+    shares or, where caps and parts of machines forbid it, as near below as possible. Of equal
+    optima the job earlier in the order gets more. Beyond `EXACT_STATES_MAX` Proposition 2's growth
+    moves guarantee all this but the least sum of differences.
     """
     given = np.asarray(shares, dtype=np.int64)
     most = np.asarray(caps, dtype=np.int64)
@@ -71,9 +71,9 @@ def regulate(
 def grown_by_moves(given: Ints, caps: Ints, gpus_per_machine: int) -> Ints:
     """Returns allowed shares by the growth moves in the proof of Proposition 2.
 
-    A job of part of a machine doubles, one of whole machines gets another. First each job may
-    grow once, those first that a move brings the most of their lost GPUs back per GPU; then all
-    in order as often as there is room. No move is left at the end.
+    A job of part of a machine doubles, a job of whole machines gets one more. First each job may
+    grow once, in order of lost GPUs regained per GPU of the move; then all jobs grow in order as
+    often as there is room. At the end no move is possible.
     """
     grown = guarantee(given, gpus_per_machine)
     idle = int(given.sum() - grown.sum())
@@ -88,7 +88,7 @@ def grown_by_moves(given: Ints, caps: Ints, gpus_per_machine: int) -> Ints:
 
 
 def _grow(grown: Ints, j: int, moves: int, cap: int, idle: int, gpus_per_machine: int) -> int:
-    """Grows one job by at most so many moves; returns the GPUs that takes."""
+    """Grows one job by at most `moves` moves; returns the GPUs used."""
     share = before = int(grown[j])
     for _ in range(moves):
         step = min(share, gpus_per_machine)

@@ -1,4 +1,4 @@
-"""The search behind `regulation.regulate`: dynamic programming over (job, GPUs to give out)."""
+"""The optimum of `regulation.regulate`: dynamic programming over (job, GPUs to hand out)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dovetail.algorithms.compiled import compiled
 Ints = npt.NDArray[np.int64]
 
 IMPOSSIBLE = 1 << 40
-"""The cost of what cannot be done; no sum of differences comes near half of it."""
+"""The cost of an impossible state; sums of differences stay far below half of it."""
 
 
 def nearest_shares(given: Ints, sure: Ints, caps: Ints, gpus_per_machine: int, idle: int) -> Ints:
-    """Returns allowed shares from `sure` to `caps`, `idle` GPUs more in all if that can be.
+    """Returns allowed shares from `sure` to `caps`, with `idle` GPUs more in all if possible.
 
-    All have a share; `least[i, t]` is the least sum of differences of the jobs from i on if they
-    get t GPUs beyond what is sure. Read forwards, the first job takes the most that costs nothing.
+    All jobs have a share. `least[i, t]` is the least sum of differences of jobs i, i+1, ... if they
+    get t GPUs beyond `sure`. Reading forwards, each job takes the most that keeps the optimum.
     """
     least = np.full((given.size + 1, idle + 1), IMPOSSIBLE, dtype=np.int64)
     least[-1, 0] = 0
@@ -31,7 +31,7 @@ def nearest_shares(given: Ints, sure: Ints, caps: Ints, gpus_per_machine: int, i
 
 @compiled
 def _add_job(least: Ints, i: int, given: int, sure: int, cap: int, machine: int) -> None:
-    """Fills row i: the job keeps what is sure, doubles below a machine, or has whole machines."""
+    """Fills row i: the job keeps its sure share, doubles below a machine, or has whole machines."""
     after, here = least[i + 1], least[i]
     for t in range(len(here)):
         here[t] = after[t] + given - sure
@@ -65,7 +65,7 @@ def _add_job(least: Ints, i: int, given: int, sure: int, cap: int, machine: int)
 def _read_off(
     least: Ints, given: Ints, sure: Ints, caps: Ints, machine: int, left: int, chosen: Ints
 ) -> None:
-    """Writes the shares of one optimum that gives out `left` GPUs, the largest for the first."""
+    """Writes the shares of one optimum that hands out `left` GPUs; earlier jobs get more."""
     for i in range(len(given)):
         share = min(caps[i], sure[i] + left) // machine * machine
         if share <= sure[i]:

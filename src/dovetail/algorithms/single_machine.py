@@ -1,8 +1,8 @@
-"""One machine, jobs that may be interrupted: the two orders that are best possible there.
+"""Two optimal preemptive orders on a single machine.
 
 Shortest remaining first minimises the sum of completion times (and the number of unfinished
 jobs at every instant, whatever the speed does). Smallest total size first minimises the sum of
-mean busy times. Both are lower bounds for a cluster that is stronger than any real one.
+mean busy times. Both give lower bounds, since such a machine is stronger than any real cluster.
 """
 
 from heapq import heappop, heappush
@@ -28,7 +28,7 @@ def srpt_completions(
     arrival = release if speed is None else speed.work_by(release)
     done = np.empty(release.size)
     done[order] = _srpt(arrival[order].tolist(), sizes[order].tolist())
-    # Equal work clocks may lie before the release, where the machine stood still.
+    # While the machine stands still, equal amounts of work may map to times before the release.
     return done if speed is None else np.maximum(speed.time_of(done), release)
 
 
@@ -48,7 +48,7 @@ def mean_busy_times(
     else:
         with np.errstate(invalid="ignore"):
             moment = speed.time_integral(end) - speed.time_integral(start)
-        moment[np.isnan(moment)] = np.inf  # both ends lie where a stopped machine never comes
+        moment[np.isnan(moment)] = np.inf  # both ends are beyond a stopped machine's work
     busy = np.bincount(order[owner], weights=moment, minlength=release.size)
     worked = np.bincount(order[owner], weights=end - start, minlength=release.size)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -58,7 +58,7 @@ def mean_busy_times(
 def _checked(
     release_s: npt.ArrayLike, size: npt.ArrayLike
 ) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Returns releases, sizes and the order (release, index), or refuses nonsense."""
+    """Returns releases, sizes and the order (release, index). Raises ValueError."""
     release = np.asarray(release_s, dtype=np.float64)
     sizes = np.asarray(size, dtype=np.float64)
     if release.ndim != 1 or release.shape != sizes.shape:
@@ -104,7 +104,7 @@ def _srpt(arrival: list[float], left: list[float]) -> list[float]:
 def _smallest_first(
     arrival: list[float], size: list[float]
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Returns the stretches (position, start, end) in which jobs run, on a machine of speed 1."""
+    """Returns the periods (position, start, end) in which jobs run, on a machine of speed 1."""
     left = list(size)
     present: list[tuple[float, int]] = []
     owner: list[int] = []

@@ -1,8 +1,7 @@
 """A machine whose speed changes at known instants: constant, or a capacity timeline.
 
-Work and time are each other's clock: `work_by` says how much can be done by an instant and
-`time_of` the first instant by which that much can. One machine of speed 1 in work time serves
-every timeline.
+`work_by` converts time to work and `time_of` work to time, so one machine of speed 1 in work time
+serves every timeline.
 """
 
 from __future__ import annotations
@@ -75,11 +74,11 @@ class SpeedTimeline:
 
     @cached_property
     def _work(self) -> FloatArray:
-        """Holds the work done by each start."""
+        """The work done by each start."""
         return np.concatenate(([0.0], np.cumsum(self.speed[:-1] * np.diff(self.start_s))))
 
     @cached_property
     def _moment(self) -> FloatArray:
-        """Holds the integral of `time_of` over the work done by each start."""
+        """The integral of `time_of` over the work done by each start."""
         middle = (self.start_s[:-1] + self.start_s[1:]) / 2
         return np.concatenate(([0.0], np.cumsum(np.diff(self._work) * middle)))

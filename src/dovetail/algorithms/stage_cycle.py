@@ -1,7 +1,7 @@
-"""How long one iteration of jobs takes that take turns on the resources (Muri section 4.1).
+"""The time of one iteration of jobs that take turns on resources (Muri section 4.1).
 
 A row is a job: its seconds on each resource in stage order. A job with offset o uses resource
-(o + j) mod k in phase j; distinct offsets keep two jobs off one resource.
+(o + j) mod k in phase j; with distinct offsets no two jobs use one resource at a time.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 SLOTS = 4
-"""Members an interleave set of Muri's artifact has room for."""
+"""The most members of an interleave set in Muri's artifact."""
 SETTLED = 1e-3
-"""Relative difference at which the artifact takes its recurrence to have settled."""
+"""Relative difference below which the artifact regards its recurrence as settled."""
 
 
 def cycle_s(rows: Sequence[Row], offsets: Sequence[int], cycle: str = BARRIER) -> float:
@@ -44,11 +44,11 @@ def barrier_s(rows: Sequence[Row], offsets: Sequence[int]) -> float:
 
 
 def overlapped_s(rows: Sequence[Row], offsets: Sequence[int]) -> float:
-    """Returns the cycle that Muri's artifact computes: stages start when the one before is done.
+    """Returns the cycle of Muri's artifact: a stage starts when the one before is done.
 
-    All before the last two resources is loading, which spans two slots. Offsets are slots; one
-    that nobody holds stays empty. Members of consecutive slots give the artifact's recurrence,
-    two that lie two slots apart its extra case for pairs.
+    All resources but the last two count as loading, which spans two slots. Offsets are slots; free
+    slots stay empty. Members of consecutive slots give the artifact's recurrence, two members two
+    slots apart its extra case for pairs.
     """
     if len(rows) == 1:
         return sum(rows[0])
@@ -82,7 +82,7 @@ def _settled_s(slots: Sequence[Stages | None]) -> float:
 def orderings(
     members: int, resources: int, cycle: str = BARRIER, *, consecutive: bool = False
 ) -> tuple[tuple[int, ...], ...]:
-    """Returns the offsets worth trying: all distinct ones with the first member at offset 0.
+    """Returns the offsets to try: all distinct ones with the first member at offset 0.
 
     Rotating all offsets changes nothing, so these are all (k-1)!/(k-p)! (FIX-11). With
     `consecutive` offsets are positions in a list, as equation 3 has it. The overlapped rule
@@ -138,7 +138,7 @@ def _overlapped_cycles(stage_s: Floats, sets: Ints, offsets: Sequence[int]) -> F
             end = np.maximum(end, done[i - 1] + load_s[load])
         done.append(end)
     answer = done[2 * SLOTS] - done[SLOTS]
-    # Backwards, so that the first step at which a set has settled has the last word.
+    # Backwards, so that the first step at which a set has settled decides.
     for i in reversed(range(SLOTS, 2 * SLOTS)):
         now, before = done[i + 1] - done[i - 3], done[i] - done[i - 4]
         answer = np.where(np.abs(now - before) <= SETTLED * before, now, answer)

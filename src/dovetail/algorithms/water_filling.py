@@ -1,7 +1,4 @@
-"""Max-Min shares: whole GPUs poured over jobs until the pool or every job's cap is used up.
-
-Knows nothing of jobs: the order of the array is the order in which ties are broken.
-"""
+"""Max-Min shares: whole GPUs until the pool or every cap is used up; ties by array order."""
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +25,7 @@ def water_filling(caps_gpus: npt.ArrayLike, pool_gpus: int) -> IntArray:
 def water_filling_from(low_gpus: IntArray, caps_gpus: IntArray, pool_gpus: int) -> IntArray:
     """Returns the shares when every job starts from its least share and the poorest gets the next.
 
-    Least shares that do not all fit go to the first in order they fit for; the rest get nothing.
+    If not all least shares fit, jobs are served in order, and those that do not fit get 0.
     """
     low = np.array(low_gpus, dtype=np.int64)
     caps = np.array(caps_gpus, dtype=np.int64)

@@ -1,10 +1,9 @@
-"""Ours: gradient boosting on running statistics of the key, the user and the shape of a job.
+"""Our method: gradient boosting on running statistics of the key, the user and the shape of a job.
 
-Features are taken on submission from jobs that had ended by then, for training and prediction
-alike. The target is the logarithm of the run time less that of the nearest level's recent median;
-the loss is absolute error, because mean absolute error is what is reported and what a queue in
-order of length suffers from: the best answer to it is the median, and a median survives the
-logarithm.
+Features are computed on submission from jobs ended by then, for training and prediction alike. The
+target is the logarithm of the run time less that of the nearest level's recent median. The loss is
+absolute error: its optimum is the median, which is invariant under the logarithm, and the mean
+absolute error is the one that a queue in order of length suffers from.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from dovetail.forecast.running_statistics import FEATURES, NOBODY, Moments, Runn
 from dovetail.forecast.submissions import Submissions
 
 NOTHING_KNOWN_S = 3600.0
-"""Predicted before any job at all has ended. Any constant would do: all jobs get the same."""
+"""The prediction before any job has ended; any constant works, since it is the same for all."""
 FIRST, GROWTH = 200, 1.3
-"""Jobs before the first training, and the growth of the history that asks for another."""
+"""Jobs before the first training, and the growth of the history before the next one."""
 ROUNDS, LEAVES, RATE = 60, 31, 0.15
-"""Trees, leaves of each, and the share of its answer that is taken."""
+"""Number of trees, leaves of each, and learning rate."""
 LEAF = -1
 MOST_ROWS = 1_000_000
-"""The latest jobs that a training looks at; the statistics remember all."""
+"""The most jobs of a training, the latest ones; the statistics cover all."""
 
 
 class Boosted(GroupLengths):
-    """Running statistics, corrected by trees trained on how they went wrong before."""
+    """Running statistics, corrected by trees trained on their errors."""
 
     def __init__(self, known: Submissions, seed: int) -> None:
         self.statistics = RunningStatistics(known)
@@ -53,7 +52,7 @@ class Boosted(GroupLengths):
         self._features.extend(np.zeros((more, len(FEATURES))))
 
     def guess_s(self, job: int, now: float) -> float:
-        """Returns the predicted run time, never above the user's own time limit."""
+        """Returns the predicted run time, at most the user's time limit."""
         row, limit_s = self._features.rows[job], float(self._known.time_limit_s[job])
         self.statistics.describe(job, now, row)
         if row[1] == NOBODY:
@@ -64,7 +63,7 @@ class Boosted(GroupLengths):
         return min(math.exp(log_s), limit_s)
 
     def learn(self, job: int, ran_s: float, completed: bool, now: float) -> None:
-        """Takes a run time into the statistics at once, and keeps it for the next training."""
+        """Adds a run time to the statistics at once, and to the next training."""
         log_s = math.log(max(ran_s, 1.0))
         self.statistics.learn(job, log_s, completed, now)
         self._ended.append(job)
@@ -80,11 +79,11 @@ class Boosted(GroupLengths):
         self.train()
 
     def submitted(self, job: int, now: float) -> None:
-        """Counts a job among those of its key and its user that are not over."""
+        """Counts a job among the unfinished ones of its key and its user."""
         self.statistics.submit(job, now)
 
     def left(self, job: int) -> None:
-        """Takes a job from those that are not over."""
+        """Removes a job from the unfinished ones."""
         self.statistics.leave(job)
 
     def train(self) -> None:
@@ -111,7 +110,7 @@ def trained(features: NDArray[np.float64], log_s: Floats, seed: int) -> Trees:
         early_stopping=False,
         random_state=seed,
     )
-    # Several runs at once share the cores: threads that wait for each other cost 10 times more.
+    # Several runs share the cores: threads that wait for each other take 10 times as long.
     with threadpool_limits(1, user_api="openmp"):
         model.fit(features, log_s - features[:, 0])
     return Trees.of(model)
@@ -134,7 +133,8 @@ class Trees:
     def of(model: object) -> Trees:
         """Returns the trees of a fitted `HistGradientBoostingRegressor` without missing values.
 
-        NOTE: the library has no public way to its trees; a test holds our answers against its own.
+        NOTE: the library has no public access to its trees; a test compares our answers with its
+        own.
         """
         fitted: Any = model
         each = [one[0].nodes for one in fitted._predictors]

@@ -1,8 +1,8 @@
-"""What the ended jobs say of a new one, kept up to date in constant time; compiled.
+"""Running statistics of ended jobs as features of new ones, in constant time; compiled.
 
-Five levels, from near to far: jobs of the same key, of the same user and GPUs, of the same user,
-of the same shape, and all. Each level keeps of the logarithm of run times how many there were,
-mean and spread, a mean that forgets, the last eight, and how long the last value has repeated.
+Five levels, from near to far: jobs of the same key, of the same user and GPUs, of the same user, of
+the same shape, and all. Each level has statistics of the logarithm of run times: count, mean,
+spread, an exponential mean, the last eight values, and the repetitions of the last value.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dovetail.forecast.submissions import ASKED, Submissions
 
 LEVELS = ("key", "user and GPUs", "user", "shape", "all")
 NOBODY = len(LEVELS)
-"""The level of evidence when nothing at all has ended."""
+"""The level of evidence when no job has ended."""
 RECENT = 8
-"""Run times remembered in full."""
+"""Number of stored run times."""
 FORGET = 0.3
-"""Weight of the newest run time in the mean that forgets."""
+"""Weight of the newest run time in the exponential mean."""
 COUNT, MEAN, SQUARES, LAST, REPEATS, BROKEN, FADING, ENDED_S = range(8)
 FIELDS = 8
 SUBMITTED, OPEN, SINCE_S = range(3)
@@ -34,10 +34,10 @@ FEATURES = (
     "user broken", "shape count", "shape median", "all fading",
     "key open", "user open", "user idle", *ASKED,
 )  # fmt: skip
-"""Columns of what a prediction is made from; all times but `guess` are relative to it, in logs."""
+"""Columns of the features; all times but `guess` are logarithms relative to it."""
 
 Moments = tuple[Floats, Ints, NDArray[np.bool_]]
-"""Times in order, the job of each, and whether it is over then (else it is submitted)."""
+"""Times in order, the job of each, and whether it ends then (otherwise it is submitted)."""
 
 
 class RunningStatistics:
@@ -45,7 +45,7 @@ class RunningStatistics:
 
     def __init__(self, known: Submissions) -> None:
         self._known = known
-        # Per level, the row of each code in the tables: the next free one when it first appears.
+        # Per level, the row of each code in the tables, assigned when a code first appears.
         self._row_of = [Growing(np.zeros(0, np.int64)) for _ in LEVELS]
         self._slot_of = Growing(np.zeros((0, len(LEVELS)), np.int64))
         self._table = Growing(np.zeros((0, FIELDS)))
@@ -81,22 +81,22 @@ class RunningStatistics:
         _describe(slots, self._table.rows, self._recent.rows, self._traffic.rows, asked, now, out)
 
     def submit(self, job: int, now: float) -> None:
-        """Counts a job among those on their way."""
+        """Counts a job as unfinished."""
         _submit(self._slot_of.rows[job], self._traffic.rows, now)
 
     def leave(self, job: int) -> None:
-        """Takes a job from those on their way."""
+        """Removes a job from the unfinished ones."""
         self._traffic.rows[self._slot_of.rows[job], OPEN] -= 1.0
 
     def learn(self, job: int, log_s: float, completed: bool, now: float) -> None:
-        """Takes the run time of a job that has ended."""
+        """Adds the run time of an ended job."""
         slots = self._slot_of.rows[job]
         _learn(slots, self._table.rows, self._recent.rows, log_s, completed, now)
 
     def replay(
         self, moments: Moments, log_s: Floats, completed: NDArray[np.bool_], features: Floats
     ) -> None:
-        """Does for a whole history what the calls above do for each moment of it."""
+        """Applies the calls above for a whole history."""
         _replay(
             moments, log_s, completed, features,
             self._slot_of.rows, self._table.rows, self._recent.rows, self._traffic.rows,
@@ -182,11 +182,11 @@ def _describe(
     if level < 5:
         out[at + 3] = table[slots[4], FADING] - guess
     at += 4
-    own, his = traffic[slots[0]], traffic[slots[2]]
-    out[at] = math.log1p(own[OPEN])
-    out[at + 1] = math.log1p(his[OPEN])
-    if his[SUBMITTED] > 0.0:
-        out[at + 2] = math.log1p(max(now - his[SINCE_S], 0.0))
+    of_key, of_user = traffic[slots[0]], traffic[slots[2]]
+    out[at] = math.log1p(of_key[OPEN])
+    out[at + 1] = math.log1p(of_user[OPEN])
+    if of_user[SUBMITTED] > 0.0:
+        out[at + 2] = math.log1p(max(now - of_user[SINCE_S], 0.0))
     at += 3
     out[at:] = asked
 

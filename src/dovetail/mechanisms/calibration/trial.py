@@ -1,7 +1,6 @@
-"""A stretch of time over which the progress of some jobs is watched, to know how fast they run.
+"""A period in which the speeds of some jobs are measured.
 
-What comes of it is measured in the world and not believed, so it holds for jobs whose company
-nobody foresaw.
+Speeds are measured in the world and not believed, so they are right for unforeseen neighbours.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from dovetail.core.view import View
 
 @dataclass(frozen=True, slots=True)
 class TrialPeriod:
-    """Jobs under watch: their progress `done_s` when it began, and when it ends.
+    """Measured jobs: their progress `done_s` at the begin, and when the period ends.
 
-    `pause_s` are the seconds from `begun_s` on in which a switch lets each job make no progress.
+    `pause_s` are the seconds from `begun_s` on in which each job makes no progress, for a switch.
     """
 
     jobs: tuple[int, ...]
@@ -28,7 +27,7 @@ class TrialPeriod:
     def of(
         view: View, jobs: tuple[int, ...], lasts_s: float, pause_s: tuple[float, ...] = ()
     ) -> TrialPeriod:
-        """Returns a trial that begins now and lasts so long after the longest pause."""
+        """Returns a trial that begins now and lasts `lasts_s` after the longest pause."""
         ends_s = view.now + lasts_s + max(pause_s, default=0.0)
         return TrialPeriod(jobs, view.now, ends_s, tuple(view.progress.done_s(jobs)), pause_s)
 

@@ -1,7 +1,7 @@
-"""Who may share with whom, and what part of the time each should: a linear programme by group.
+"""Time shares of jobs and pairs of jobs: a linear programme over groups.
 
-A group is jobs of one kind and shape with about as much left; its jobs differ in nothing the
-programme looks at. Gavel (OSDI 2020) section 3; ALGORITHMS section 6.
+A group is jobs of one kind and shape with about equal time left; the programme treats them as
+identical. Gavel (OSDI 2020) section 3; ALGORITHMS section 6.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OBJECTIVES = ("makespan", "fairness")
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Jobs that the programme cannot tell apart."""
+    """Jobs that are identical for the programme."""
 
     jobs: tuple[int, ...]
     kind: int
@@ -37,7 +37,7 @@ class Alike:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """A job of one group, alone or with so many jobs of another, and the part of time for it.
+    """A job of one group, alone or with `guests` jobs of another, and its share of the time.
 
     `share` is for each job of `host`, `guest_share` for each of `guest` (an index, or ALONE).
     """
@@ -51,7 +51,7 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Programme:
-    """What to solve: the objective, whether sizes may differ, how near is alike."""
+    """The objective, whether sizes may differ, and the tolerance of equal times left."""
 
     objective: str
     unequal: bool
@@ -87,15 +87,15 @@ class Programme:
     def _near(self, left_s: float, longest_s: float) -> float:
         """Returns the bucket of a time left, counted down from the longest.
 
-        The programme knows times by their quotients alone, and so must the buckets: counted from
-        one second, their edges would move with the unit of time.
+        The programme depends on quotients of times only, and so must the buckets: counted from
+        one second, their edges would depend on the unit of time.
         """
         if not self.alike or left_s <= 0:
             return left_s
         return floor(log(longest_s / left_s) / log(1 + self.alike) + RELATIVE_TOLERANCE)
 
     def solve(self, view: View, groups: Sequence[Alike], gpus: int) -> list[Combination]:
-        """Returns the combinations that get any time, of the jobs given, on so many GPUs."""
+        """Returns the combinations that get any time on this many GPUs."""
         companies = self._companies(view, groups)
         shares = time_shares([self._need(g, groups) for g in groups], companies, gpus)
         found = [
@@ -119,12 +119,12 @@ class Programme:
         if self.objective == "fairness":
             return SharingGroup(len(group.jobs), group.gpus, 1 / group.gpus)
         longest_s = max(g.left_s for g in groups)
-        # All have outrun their forecasts: alike, since without any need z is unbounded.
+        # All have outrun their forecasts: equal needs, since without any z is unbounded.
         need = _rounded(group.left_s / longest_s) if longest_s else 1.0
         return SharingGroup(len(group.jobs), group.gpus, need)
 
     def _companies(self, view: View, groups: Sequence[Alike]) -> list[Sharers]:
-        """Returns who may share and does more so than by turns; the larger job is the host."""
+        """Returns the pairs that may share and do more together; the larger job is the host."""
         found: list[Sharers] = []
         speeds: dict[tuple[int, int], tuple[float, float] | None] = {}
         for i, host in enumerate(groups):
@@ -156,14 +156,13 @@ class Programme:
 def _rounded(need: float) -> float:
     """Returns a need without its last bits.
 
-    Of many solutions that are equally good the last bit would choose one, and it is another one
-    where the same times are told in minutes.
+    Among equally good solutions the last bit would decide, and differently for times in minutes.
     """
     return float(f"{need:.{NEED_DIGITS}g}")
 
 
 def _speeds(view: View, host: Alike, guest: Alike) -> tuple[float, float] | None:
-    """Returns the speeds of two jobs together, or None where they do not fit the memory."""
+    """Returns the speeds of two jobs together, or None if they do not fit the memory."""
     one, other = host.jobs[0], guest.jobs[-1]
     memory = min(group.gpu_memory_bytes for group in view.cluster.groups)
     both = {one: Placement(((0, host.gpus),)), other: Placement(((0, guest.gpus),))}
