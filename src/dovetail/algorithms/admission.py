@@ -3,8 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Bools
 
-def admitted(sizes: npt.ArrayLike, pool: int, *, strict: bool = False) -> npt.NDArray[np.bool_]:
+
+def admitted(sizes: npt.ArrayLike, pool: int, *, strict: bool = False) -> Bools:
     """Returns which sizes fit into the rest of the pool, first come, first served.
 
     strict: admission ends at the first size that does not fit. Otherwise that size is skipped.

@@ -20,11 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Floats, Ints
 from dovetail.algorithms.compiled import compiled
 from dovetail.core.units import RELATIVE_TOLERANCE
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 TIE = 1.0 + RELATIVE_TOLERANCE
 """Inequality (3) must hold by this factor; an exact tie leaves the GPU with the shorter job."""

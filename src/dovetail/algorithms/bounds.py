@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Floats
 from dovetail.algorithms.demand import JobDemand
 from dovetail.algorithms.priced_bound import priced_flow_s
 from dovetail.algorithms.single_machine import mean_busy_times, srpt_completions
@@ -25,7 +26,6 @@ from dovetail.core.units import RELATIVE_TOLERANCE
 if TYPE_CHECKING:
     from dovetail.algorithms.interval_lp import IntervalSolution
 
-FloatArray = npt.NDArray[np.float64]
 
 SPAN, SQUASHED, MEAN_BUSY = "span", "squashed area", "mean busy time"
 INTERVAL, PRICED = "interval programme", "certified prices"
@@ -168,10 +168,10 @@ def least_makespan_s(demand: JobDemand, capacity: SpeedTimeline) -> float:
 
 
 def _squashed(
-    rule: Callable[[npt.ArrayLike, npt.ArrayLike, SpeedTimeline | None], FloatArray],
+    rule: Callable[[npt.ArrayLike, npt.ArrayLike, SpeedTimeline | None], Floats],
     demand: JobDemand,
     capacity: SpeedTimeline,
-) -> FloatArray:
+) -> Floats:
     """Returns a single-machine rule's times; a constant capacity needs no change of clock."""
     release, area = demand.release_s, demand.area_gpu_s
     steady = capacity.speed.size == 1 and float(capacity.speed[0]) > 0

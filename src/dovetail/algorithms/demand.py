@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from dovetail.algorithms.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +23,18 @@ class Segments:
     A segment takes up to `width_gpus` GPUs, each making `rate_per_gpu_s` of the job a second.
     """
 
-    first: IntArray
-    width_gpus: FloatArray
-    rate_per_gpu_s: FloatArray
+    first: Ints
+    width_gpus: Floats
+    rate_per_gpu_s: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class JobDemand:
     """Jobs as bounds see them: no schedule can serve them in less time or with less area."""
 
-    release_s: FloatArray
-    shortest_s: FloatArray
-    area_gpu_s: FloatArray
+    release_s: Floats
+    shortest_s: Floats
+    area_gpu_s: Floats
     segments: Segments
 
     def __post_init__(self) -> None:
@@ -69,7 +68,7 @@ class JobDemand:
         )
         return replace(self, area_gpu_s=self.area_gpu_s / rate_together, segments=narrower)
 
-    def subset(self, jobs: IntArray) -> JobDemand:
+    def subset(self, jobs: Ints) -> JobDemand:
         """Returns the demand of some of the jobs, in the order given."""
         counts = np.diff(self.segments.first)[jobs]
         first = np.concatenate(([0], np.cumsum(counts)))
@@ -113,8 +112,8 @@ def rigid_demand(
 class ScalingCurve:
     """Throughput (work per second) of a model at each GPU count it may run on."""
 
-    gpus: FloatArray
-    throughput: FloatArray
+    gpus: Floats
+    throughput: Floats
 
     @staticmethod
     def of(gpus: npt.ArrayLike, throughput: npt.ArrayLike) -> ScalingCurve:
@@ -128,7 +127,7 @@ class ScalingCurve:
         order = np.argsort(counts, kind="stable")
         return ScalingCurve(counts[order], rates[order])
 
-    def hull(self) -> tuple[FloatArray, FloatArray]:
+    def hull(self) -> tuple[Floats, Floats]:
         """Returns the concave hull from the origin up: widths (GPUs), slopes (throughput/GPU).
 
         Running at one count for part of the time and at another, or not at all, for the rest

@@ -7,11 +7,12 @@ Policies keep no generator, so the draw for one job does not depend on the other
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-Names = int | npt.NDArray[np.int64]
+from dovetail.algorithms.arrays import Floats, Ints
+
+Names = int | Ints
 
 
-def uniform_draws(seed: int, *names: Names) -> FloatArray:
+def uniform_draws(seed: int, *names: Names) -> Floats:
     """Returns draws from [0, 1), one for each combination of the names by broadcasting."""
     state = _mixed(np.array([seed], dtype=np.int64).astype(np.uint64))
     for name in names:

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Floats
 from dovetail.algorithms.bounds import mean_busy_flow_s, squashed_area_flow_s
 from dovetail.algorithms.demand import JobDemand, plain_demand
 from dovetail.algorithms.speed import SpeedTimeline
 from dovetail.core.units import RELATIVE_TOLERANCE
-
-FloatArray = npt.NDArray[np.float64]
 
 SEARCH_JOBS = 2000
 """Of longer traces every k-th job, on a k-th of the capacity, decides the weights."""
@@ -73,7 +72,7 @@ def interleaved_demand(
     kept = np.argsort(release, kind="stable")[every // 2 :: every]
     slower = SpeedTimeline(capacity.start_s, capacity.speed / every)
 
-    def worth(weights: FloatArray) -> float:
+    def worth(weights: Floats) -> float:
         demand = weighted_demand(release[kept], shortest[kept], busy[kept], weights)
         return max(squashed_area_flow_s(demand, slower), mean_busy_flow_s(demand, slower))
 
@@ -92,7 +91,7 @@ def interleaved_demand(
     return InterleavedDemand(tuple(best.tolist()), weighted_demand(release, shortest, busy, best))
 
 
-def _moves(weights: FloatArray, step: float) -> list[FloatArray]:
+def _moves(weights: Floats, step: float) -> list[Floats]:
     """Returns the weights after moving up to `step` from one resource to another, each way."""
     moved = []
     for giver in range(weights.size):

@@ -1,15 +1,12 @@
 """Greedy shares: each GPU goes to the row that gains most from the next one."""
 
 import numpy as np
-import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Bools, Floats, Ints
 from dovetail.core.units import RELATIVE_TOLERANCE
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
-
-def marginal_gain(gains: FloatArray, pool_gpus: int) -> IntArray:
+def marginal_gain(gains: Floats, pool_gpus: int) -> Ints:
     """Returns how many GPUs each row gets when they are handed out one at a time.
 
     `gains[i, k]` is the gain of row i from its (k+1)-th GPU. The next GPU goes to the largest
@@ -30,7 +27,7 @@ def marginal_gain(gains: FloatArray, pool_gpus: int) -> IntArray:
     return np.asarray(taken.sum(axis=1), dtype=np.int64)
 
 
-def _largest(reached: FloatArray, useful: FloatArray, count: int) -> npt.NDArray[np.bool_]:
+def _largest(reached: Floats, useful: Floats, count: int) -> Bools:
     """Returns a mask of the `count` largest entries; among equal ones the earlier rows win."""
     if not count:
         return np.zeros(reached.shape, bool)

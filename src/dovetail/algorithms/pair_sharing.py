@@ -9,11 +9,9 @@ smallest when the newcomer starts at once or when the host has ended, whatever t
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dovetail.algorithms.arrays import Floats
 from dovetail.core.units import NEVER_S, RELATIVE_TOLERANCE
-
-Floats = NDArray[np.float64]
 
 
 def overlapped_s(host_s: float, guest_s: float, host_ratio: float, guest_ratio: float) -> float:

@@ -16,11 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Bools, Floats, Ints
 from dovetail.algorithms.compiled import compiled
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 
 FLOOR = 1e-3

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 
 import numpy as np
-import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Floats
 from dovetail.algorithms.demand import JobDemand
 from dovetail.algorithms.speed import SpeedTimeline
 
-FloatArray = npt.NDArray[np.float64]
 INF = float("inf")
 
 
@@ -29,8 +28,8 @@ INF = float("inf")
 class Prices:
     """A price per GPU-second in each interval `edge_s[i]` to `edge_s[i + 1]`; free elsewhere."""
 
-    edge_s: FloatArray
-    per_gpu_s: FloatArray
+    edge_s: Floats
+    per_gpu_s: Floats
 
     def __post_init__(self) -> None:
         if self.edge_s.size != self.per_gpu_s.size + 1 or bool((np.diff(self.edge_s) <= 0).any()):
@@ -45,7 +44,7 @@ def priced_flow_s(demand: JobDemand, capacity: SpeedTimeline, prices: Prices) ->
     return float(least_payments_s(demand, prices).sum()) - everything
 
 
-def least_payments_s(demand: JobDemand, prices: Prices) -> FloatArray:
+def least_payments_s(demand: JobDemand, prices: Prices) -> Floats:
     """Returns, per job, the least of its flow plus the price of the area it uses."""
     edges = [-INF, *prices.edge_s.tolist(), INF]
     price = [0.0, *prices.per_gpu_s.tolist(), 0.0]

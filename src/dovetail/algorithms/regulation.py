@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from dovetail.algorithms.arrays import Ints
 
 EXACT_STATES_MAX = 300_000
 """Jobs that can grow x (idle GPUs + 1) up to which the optimum is searched; above, growth moves.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Ints
 from dovetail.algorithms.compiled import compiled
-
-Ints = npt.NDArray[np.int64]
 
 IMPOSSIBLE = 1 << 40
 """The cost of an impossible state; sums of differences stay far below half of it."""

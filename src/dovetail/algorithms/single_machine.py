@@ -10,15 +10,13 @@ from heapq import heappop, heappush
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Floats, Ints
 from dovetail.algorithms.speed import SpeedTimeline
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 def srpt_completions(
     release_s: npt.ArrayLike, size: npt.ArrayLike, speed: SpeedTimeline | None = None
-) -> FloatArray:
+) -> Floats:
     """Returns when each job ends under preemptive shortest-remaining-first; ties (release, index).
 
     Without `speed` the machine does one unit of size a second. Releases in any order. A job
@@ -34,7 +32,7 @@ def srpt_completions(
 
 def mean_busy_times(
     release_s: npt.ArrayLike, size: npt.ArrayLike, speed: SpeedTimeline | None = None
-) -> FloatArray:
+) -> Floats:
     """Returns when, on average, each job's work is done under preemptive smallest-size-first.
 
     Priority is the total size, ties (release, index). The sum of these times is the least
@@ -55,9 +53,7 @@ def mean_busy_times(
         return np.where(worked > 0, busy / worked, release)
 
 
-def _checked(
-    release_s: npt.ArrayLike, size: npt.ArrayLike
-) -> tuple[FloatArray, FloatArray, IntArray]:
+def _checked(release_s: npt.ArrayLike, size: npt.ArrayLike) -> tuple[Floats, Floats, Ints]:
     """Returns releases, sizes and the order (release, index). Raises ValueError."""
     release = np.asarray(release_s, dtype=np.float64)
     sizes = np.asarray(size, dtype=np.float64)
@@ -101,9 +97,7 @@ def _srpt(arrival: list[float], left: list[float]) -> list[float]:
     return done
 
 
-def _smallest_first(
-    arrival: list[float], size: list[float]
-) -> tuple[IntArray, FloatArray, FloatArray]:
+def _smallest_first(arrival: list[float], size: list[float]) -> tuple[Ints, Floats, Floats]:
     """Returns the periods (position, start, end) in which jobs run, on a machine of speed 1."""
     left = list(size)
     present: list[tuple[float, int]] = []

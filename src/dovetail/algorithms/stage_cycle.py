@@ -11,15 +11,14 @@ from functools import lru_cache
 from itertools import permutations
 
 import numpy as np
-import numpy.typing as npt
+
+from dovetail.algorithms.arrays import Floats, Ints
 
 BARRIER, OVERLAPPED = "barrier", "overlapped"
 CYCLES = (BARRIER, OVERLAPPED)
 Row = Sequence[float]
 Stages = tuple[float, float, float]
 """Seconds of loading, on the GPU and on the network."""
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 SLOTS = 4
 """The most members of an interleave set in Muri's artifact."""

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from dovetail.algorithms.arrays import Floats
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-Floats = NDArray[np.float64]
 USE_ALL = 1e-3
 """Weight of all work done beside the objective: it uses capacity that the objective leaves."""
 

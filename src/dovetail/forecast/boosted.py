@@ -18,7 +18,7 @@ from dovetail.algorithms.compiled import compiled
 from dovetail.core.growth import Growing
 from dovetail.core.job import Floats, Ints
 from dovetail.forecast.groups import GroupLengths, growth_reached
-from dovetail.forecast.running_statistics import FEATURES, NOBODY, Moments, RunningStatistics
+from dovetail.forecast.running_statistics import FEATURES, NOBODY, RunningStatistics
 from dovetail.forecast.submissions import Submissions
 
 NOTHING_KNOWN_S = 3600.0
@@ -39,25 +39,25 @@ class Boosted(GroupLengths):
         self.statistics = RunningStatistics(known)
         self._seed = seed
         self._known = known
-        self._features = Growing(np.zeros((len(known), len(FEATURES))))
-        self._ended: list[int] = []
-        self._log_s: list[float] = []
+        self.features = Growing(np.zeros((len(known), len(FEATURES))))
+        self.ended: list[int] = []
+        self.log_s: list[float] = []
         self._trained_on = 0
         self._trees: Trees | None = None
 
     def admit(self) -> None:
         """Makes room for more submissions."""
         self.statistics.admit()
-        more = len(self._known) - len(self._features.rows)
-        self._features.extend(np.zeros((more, len(FEATURES))))
+        more = len(self._known) - len(self.features.rows)
+        self.features.extend(np.zeros((more, len(FEATURES))))
 
     def guess_s(self, job: int, now: float) -> float:
         """Returns the predicted run time, at most the user's time limit."""
-        row, limit_s = self._features.rows[job], float(self._known.time_limit_s[job])
+        row, limit_s = self.features.rows[job], float(self._known.time_limit_s[job])
         self.statistics.describe(job, now, row)
         if row[1] == NOBODY:
             return min(NOTHING_KNOWN_S, limit_s)
-        if growth_reached(len(self._ended), self._trained_on, FIRST, GROWTH):
+        if growth_reached(len(self.ended), self._trained_on, FIRST, GROWTH):
             self.train()
         log_s = float(row[0]) + (self._trees.predict(row) if self._trees else 0.0)
         return min(math.exp(log_s), limit_s)
@@ -66,17 +66,8 @@ class Boosted(GroupLengths):
         """Adds a run time to the statistics at once, and to the next training."""
         log_s = math.log(max(ran_s, 1.0))
         self.statistics.learn(job, log_s, completed, now)
-        self._ended.append(job)
-        self._log_s.append(log_s)
-
-    def study(self, moments: Moments, ran_s: Floats, completed: NDArray[np.bool_]) -> None:
-        """Learns a whole history at once and trains; `ran_s` and `completed` are by job."""
-        log_s = np.log(np.maximum(ran_s, 1.0))
-        self.statistics.replay(moments, log_s, completed, self._features.rows)
-        ended = moments[1][moments[2]]
-        self._ended += ended.tolist()
-        self._log_s += log_s[ended].tolist()
-        self.train()
+        self.ended.append(job)
+        self.log_s.append(log_s)
 
     def submitted(self, job: int, now: float) -> None:
         """Counts a job among the unfinished ones of its key and its user."""
@@ -88,11 +79,11 @@ class Boosted(GroupLengths):
 
     def train(self) -> None:
         """Trains the trees on the latest ended jobs."""
-        rows = np.asarray(self._ended[-MOST_ROWS:], dtype=np.int64)
-        log_s = np.asarray(self._log_s[-MOST_ROWS:])
-        features = self._features.rows[rows]
+        rows = np.asarray(self.ended[-MOST_ROWS:], dtype=np.int64)
+        log_s = np.asarray(self.log_s[-MOST_ROWS:])
+        features = self.features.rows[rows]
         usable = features[:, 1] < NOBODY
-        self._trained_on = len(self._ended)
+        self._trained_on = len(self.ended)
         if usable.sum() >= FIRST // 2:
             self._trees = trained(features[usable], log_s[usable], self._seed)
 

@@ -45,11 +45,11 @@ class Known(FixedForecast):
     knows: ClassVar[frozenset[str]] = LENGTH
 
     def __init__(self, duration_s: Floats) -> None:
-        self._duration_s: list[float] = duration_s.tolist()
+        self._length_s: list[float] = duration_s.tolist()
 
     def length_s(self, job: int, now: float) -> float:
-        """Returns the true length."""
-        return self._duration_s[job]
+        """Returns the length of a job."""
+        return self._length_s[job]
 
 
 class TimeLimitForecast(FixedForecast):
@@ -83,20 +83,14 @@ class Declared(TimeLimitForecast):
         return self._declared_s(self._jobs.job_id[job]) or super().length_s(job, now)
 
 
-class Noisy(FixedForecast):
+class Noisy(Known):
     """The true length times a seeded log-normal factor of median 1 and spread `sigma`."""
-
-    knows: ClassVar[frozenset[str]] = LENGTH
 
     def __init__(self, duration_s: Floats, sigma: float, seed: int) -> None:
         if not 0 <= sigma <= 10:
             raise InputError("--forecast", f"sigma must be between 0 and 10, not {sigma}")
         factors = np.exp(sigma * np.random.default_rng(seed).standard_normal(len(duration_s)))
-        self._length_s: list[float] = (duration_s * factors).tolist()
-
-    def length_s(self, job: int, now: float) -> float:
-        """Returns the blurred length."""
-        return self._length_s[job]
+        super().__init__(duration_s * factors)
 
 
 @dataclass(frozen=True)
@@ -120,8 +114,6 @@ def parse_forecast(text: str, trace: Trace, seed: int) -> Forecast:
         raise InputError("--forecast", f"'{name}' takes no '{argument}'", f"as in {name}")
     if name == "known":
         return Known(trace.duration_s)
-    if name == "unknown":
-        return Unknown()
     if name == "limit":
         limits = trace.jobs.time_limit_s
         if len(trace) and not np.isfinite(limits).any():
@@ -136,11 +128,7 @@ def parse_forecast(text: str, trace: Trace, seed: int) -> Forecast:
         except ValueError:
             raise InputError("--forecast noisy", "it wants a spread", "as in noisy:0.5") from None
         return Noisy(trace.duration_s, sigma, seed)
-    if name == "predicted":
-        from dovetail.forecast.predicted import DEFAULT, Predicted
-
-        return Predicted(trace.jobs, argument or DEFAULT, seed)
-    raise InputError("--forecast", f"unknown '{name}'", nearest(name, FORECASTS))
+    return _unknown_or_predicted(name, argument, trace.jobs, seed, FORECASTS)
 
 
 def parse_live_forecast(
@@ -158,10 +146,16 @@ def parse_live_forecast(
         return Declared(jobs, declared_s)
     if name == "limit":
         return TimeLimitForecast(jobs)
+    return _unknown_or_predicted(name, argument, jobs, seed, LIVE)
+
+
+def _unknown_or_predicted(
+    name: str, argument: str, jobs: JobTable, seed: int, names: tuple[str, ...]
+) -> Forecast:
     if name == "unknown":
         return Unknown()
     if name == "predicted":
         from dovetail.forecast.predicted import DEFAULT, Predicted
 
         return Predicted(jobs, argument or DEFAULT, seed)
-    raise InputError("--forecast", f"unknown '{name}'", nearest(name, LIVE))
+    raise InputError("--forecast", f"unknown '{name}'", nearest(name, names))

@@ -23,7 +23,7 @@ from dovetail.core.order import Order
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.calibration.trial import TrialPeriod
+from dovetail.mechanisms.calibration.search import TrialPeriod
 from dovetail.mechanisms.elastic.shares import waits
 from dovetail.mechanisms.sharing.candidates import SharingCandidates
 from dovetail.mechanisms.sharing.gpu_groups import Kinds, kinds_of

@@ -143,10 +143,12 @@ class Pollux:
         from dovetail.algorithms.pollux_search import Contest
 
         held, limit, capacity = room_for(view, jobs)
-        low, high = self._bounds(view, past, jobs)
         requested = view.jobs.gpus[jobs]
         running = held.sum(axis=1) > 0
         lives = past.by_job()
+        reach = [self.growth * lives[j].most_gpus if j in lives else 1 for j in jobs]
+        low, most = view.jobs.min_gpus[jobs], view.jobs.max_gpus[jobs]
+        high = np.minimum(np.maximum(reach, low), most)
         restarts = np.array([lives[j].restarts if j in lives else 0 for j in jobs])
         age = view.now - view.jobs.submit_s[jobs]
         hours = np.maximum(np.array(view.progress.attained_gpu_s(jobs)) / 3600, TINY)
@@ -162,12 +164,6 @@ class Pollux:
             kept=np.maximum((age - restarts * self.restart) / (age + self.restart + TINY), TINY),
             weight=np.minimum(1.0, self.threshold / hours) ** self.decay,
         )
-
-    def _bounds(self, view: View, past: Past, jobs: list[int]) -> tuple[Ints, Ints]:
-        lives = past.by_job()
-        reach = [self.growth * lives[j].most_gpus if j in lives else 1 for j in jobs]
-        low, high = view.jobs.min_gpus[jobs], view.jobs.max_gpus[jobs]
-        return low, np.minimum(np.maximum(reach, low), high)
 
 
 def _contestants(view: View) -> list[int]:

@@ -16,7 +16,6 @@ from dovetail.core.placement import Placement
 from dovetail.core.view import View
 from dovetail.mechanisms.calibration.goals import Goal, Member, together
 from dovetail.mechanisms.calibration.primitives import Bench, Setting, free_competition
-from dovetail.mechanisms.calibration.trial import TrialPeriod
 from dovetail.mechanisms.sharing.stars import Star
 
 FAILURES_MAX = 3
@@ -24,6 +23,37 @@ LEAST_GAIN = 1e-3
 TRIAL_STEPS = 5
 TRIAL_S = 60.0
 """A setting is measured for five iterations or a minute, whichever is first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPeriod:
+    """A period in which the speeds of jobs are measured: their progress `done_s` at its begin.
+
+    `pause_s` are the seconds from `begun_s` on in which each job makes no progress, for a switch.
+    """
+
+    jobs: tuple[int, ...]
+    begun_s: float
+    ends_s: float
+    done_s: tuple[float, ...]
+    pause_s: tuple[float, ...] = ()
+
+    @staticmethod
+    def of(
+        view: View, jobs: tuple[int, ...], lasts_s: float, pause_s: tuple[float, ...] = ()
+    ) -> TrialPeriod:
+        """Returns a trial that begins now and lasts `lasts_s` after the longest pause."""
+        ends_s = view.now + lasts_s + max(pause_s, default=0.0)
+        return TrialPeriod(jobs, view.now, ends_s, tuple(view.progress.done_s(jobs)), pause_s)
+
+    def speeds(self, view: View) -> tuple[float, ...]:
+        """Returns the speed of each job since the trial began, in solo seconds per second."""
+        pauses = self.pause_s or (0.0,) * len(self.jobs)
+        now_s = view.progress.done_s(self.jobs)
+        return tuple(
+            max(0.0, now - done) / (view.now - self.begun_s - pause)
+            for now, done, pause in zip(now_s, self.done_s, pauses, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dovetail.core.beliefs import Physics
+from dovetail.core.growth import Growing
 from dovetail.core.job import Floats, Ints
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.plan import Draft
@@ -80,32 +81,31 @@ class SharedGpus:
         alone = alone_of[jobs]
         rows = np.flatnonzero(rules.shareable[jobs] & (alone > 0))
         jobs = jobs[rows]
-        self._count = len(rows)
-        self._jobs: Ints = jobs
-        self._hosts: Ints = rules.host_of[jobs]
-        self._left_s: Floats = running.left_s[rows] / rules.speed_of[jobs]
-        self._alone: Ints = alone[rows]
+        self._jobs = Growing(jobs)
+        self._hosts = Growing(rules.host_of[jobs])
+        self._left_s = Growing(running.left_s[rows] / rules.speed_of[jobs])
+        self._alone = Growing(alone[rows])
         self._all_named = False
 
     @property
     def jobs(self) -> Ints:
         """Returns the hosts."""
-        return self._jobs[: self._count]
+        return self._jobs.rows
 
     @property
     def hosts(self) -> Ints:
         """Returns the class of each host."""
-        return self._hosts[: self._count]
+        return self._hosts.rows
 
     @property
     def left_s(self) -> Floats:
         """Returns the solo seconds each host has left."""
-        return self._left_s[: self._count]
+        return self._left_s.rows
 
     @property
     def alone(self) -> Ints:
-        """Returns the GPUs each host holds alone."""
-        return self._alone[: self._count]
+        """Returns the GPUs each host has alone."""
+        return self._alone.rows
 
     def free_for(self, guest: int) -> int:
         """Returns the number of free GPUs for jobs of a class."""
@@ -114,7 +114,7 @@ class SharedGpus:
     def gpus_alone(self, row: int) -> list[Gpu]:
         """Returns the named GPUs that the host of a row has alone, in order."""
         occupancy = self.draft.occupancy
-        named = occupancy.placement_of[int(self._jobs[row])].named()
+        named = occupancy.placement_of[int(self.jobs[row])].named()
         return [g for g in named if g[0] not in occupancy.closed and len(occupancy.named[g]) == 1]
 
     def name_hosts(self) -> None:
@@ -177,27 +177,24 @@ class SharedGpus:
             draft.undo_to(savepoint)
             return False
         for row, count in seat.hosts:
-            self._alone[row] -= count
-            self._alone_of[self._jobs[row]] -= count
+            self.alone[row] -= count
+            self._alone_of[self.jobs[row]] -= count
         self._add(job, placement, rest)
         return True
 
     def _add(self, job: int, placement: Placement, alone: int) -> None:
         """Adds a job that has just started to the hosts."""
-        rules, row = self.rules, self._count
+        rules = self.rules
         rules.learn_all(self.view, (job,), {job: placement})
-        if row == len(self._jobs):
-            more = max(64, row)
-            self._jobs = np.concatenate([self._jobs, np.zeros(more, np.int64)])
-            self._hosts = np.concatenate([self._hosts, np.zeros(more, np.int64)])
-            self._left_s = np.concatenate([self._left_s, np.zeros(more)])
-            self._alone = np.concatenate([self._alone, np.zeros(more, np.int64)])
-        self._count += 1
+        left_s = self.view.progress.left_s((job,))[0] / rules.speed_of[job]
         self._alone_of[job] = alone
-        self._jobs[row] = job
-        self._hosts[row] = rules.host_of[job]
-        self._left_s[row] = self.view.progress.left_s((job,))[0] / rules.speed_of[job]
-        self._alone[row] = alone
+        for column, value in (
+            (self._jobs, job),
+            (self._hosts, rules.host_of[job]),
+            (self._left_s, left_s),
+            (self._alone, alone),
+        ):
+            column.extend([value])
 
     def _named(self, spans: Spans, steps: int) -> Placement:
         """Returns a placement on the lowest idle GPUs of each node."""
