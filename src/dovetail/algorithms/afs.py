@@ -124,6 +124,7 @@ def _shares(demand: GpuDemand, gpus: int) -> Ints:
     before = demand.rates[demand.kind, demand.low]
     lengths_s = np.full(shares.size, np.inf)
     np.divide(demand.left_s, before, out=lengths_s, where=before > 0)
+    # Stable: jobs of equal length are served in order of position.
     idle = _stage_one(np.argsort(lengths_s, kind="stable"), demand.low, shares, gpus)
     if idle:
         after = demand.rates[demand.kind, np.minimum(shares + 1, demand.cap)]
@@ -193,6 +194,7 @@ def _stage_two(
         depth = _scan(jobs, split, stars, depth, position)
         if depth == 0:
             return
+        # The winner leaves the stack: the stars below it are unchanged, so the scan resumes here.
         depth -= 1
         position = stars[depth]
         shares[position] += 1
@@ -255,6 +257,7 @@ def _resort(jobs: Floats, member: Ints, split: Floats, j: int) -> None:
         new -= 1
     member[block, new] = j
     split[block, new, LENGTH] = jobs[j, LENGTH]
+    # Running maxima are updated until they no longer change beyond the moved job.
     for k in range(new, BLOCK):
         value = max(split[block, k, SHORTER_LOSS], jobs[member[block, k], LOSS])
         if k >= old and value == split[block, k + 1, SHORTER_LOSS]:

@@ -129,8 +129,8 @@ def _programmed(
 
 def squashed_area_flow_s(demand: JobDemand, capacity: SpeedTimeline) -> float:
     """Returns the sum of flows if all GPUs were one machine that any job may have to itself."""
-    done = _squashed(srpt_completions, demand, capacity)
-    return float((done - demand.release_s).sum())
+    ends = _squashed(srpt_completions, demand, capacity)
+    return float((ends - demand.release_s).sum())
 
 
 def mean_busy_flow_s(demand: JobDemand, capacity: SpeedTimeline) -> float:
@@ -205,8 +205,8 @@ def _programme(
     # NOTE: scipy.optimize takes 0.5 s to import, longer than most runs that want no bound.
     from dovetail.algorithms.interval_lp import interval_grid, solve_intervals
 
-    kept = np.argsort(demand.release_s, kind="stable")[every // 2 :: every]
-    thinned = demand.subset(kept)
+    jobs = np.argsort(demand.release_s, kind="stable")[every // 2 :: every]
+    thinned = demand.subset(jobs)
     slower = SpeedTimeline(capacity.start_s, capacity.speed / every)
     progress_s = np.concatenate(
         (

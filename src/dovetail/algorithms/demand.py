@@ -73,12 +73,12 @@ class JobDemand:
         counts = np.diff(self.segments.first)[jobs]
         first = np.concatenate(([0], np.cumsum(counts)))
         inside = np.arange(first[-1]) - np.repeat(first[:-1], counts)
-        kept = np.repeat(self.segments.first[jobs], counts) + inside
+        rows = np.repeat(self.segments.first[jobs], counts) + inside
         return JobDemand(
             self.release_s[jobs],
             self.shortest_s[jobs],
             self.area_gpu_s[jobs],
-            Segments(first, self.segments.width_gpus[kept], self.segments.rate_per_gpu_s[kept]),
+            Segments(first, self.segments.width_gpus[rows], self.segments.rate_per_gpu_s[rows]),
         )
 
 

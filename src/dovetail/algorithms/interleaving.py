@@ -69,11 +69,11 @@ def interleaved_demand(
     if busy.ndim != 2 or busy.shape[1] < 1 or busy.shape[0] != release.size:
         raise ValueError("interleaving needs a row per job and a column per resource")
     every = max(1, -(-release.size // SEARCH_JOBS))
-    kept = np.argsort(release, kind="stable")[every // 2 :: every]
+    sample = np.argsort(release, kind="stable")[every // 2 :: every]
     slower = SpeedTimeline(capacity.start_s, capacity.speed / every)
 
     def worth(weights: Floats) -> float:
-        demand = weighted_demand(release[kept], shortest[kept], busy[kept], weights)
+        demand = weighted_demand(release[sample], shortest[sample], busy[sample], weights)
         return max(squashed_area_flow_s(demand, slower), mean_busy_flow_s(demand, slower))
 
     resources = busy.shape[1]

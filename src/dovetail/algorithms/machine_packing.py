@@ -42,11 +42,11 @@ def pack(
     _check(shares, held, gpus_per_machine, machines)
     left = set(machines)
     settled = [
-        _settled(share, had, gpus_per_machine, left)
-        for share, had in zip(shares, held, strict=True)
+        _settled(share, holding, gpus_per_machine, left)
+        for share, holding in zip(shares, held, strict=True)
     ]
     if all(settled):
-        placements: list[Placement] = [tuple(sorted(had.items())) for had in held]
+        placements: list[Placement] = [tuple(sorted(holding.items())) for holding in held]
     else:
         placements = [()] * len(shares)
         for job, own in _whole_machines(shares, held, gpus_per_machine, sorted(machines)).items():
@@ -61,8 +61,8 @@ def pack(
 def kept(placements: Sequence[Placement], held: Sequence[Held]) -> tuple[int, int]:
     """Returns the number of jobs that keep a GPU they hold, and of all GPUs kept."""
     gpus = [
-        sum(min(here, had.get(machine, 0)) for machine, here in place)
-        for place, had in zip(placements, held, strict=True)
+        sum(min(here, holding.get(machine, 0)) for machine, here in place)
+        for place, holding in zip(placements, held, strict=True)
     ]
     return sum(g > 0 for g in gpus), sum(gpus)
 
@@ -97,11 +97,11 @@ def _check(
         raise ValueError("the shares are more than the machines have")
 
 
-def _settled(share: int, had: Held, gpus_per_machine: int, machines: set[int]) -> bool:
+def _settled(share: int, holding: Held, gpus_per_machine: int, machines: set[int]) -> bool:
     """Returns whether the GPUs that a job holds are already a placement of its share."""
-    if len(had) != -(-share // gpus_per_machine) or sum(had.values()) != share:
+    if len(holding) != -(-share // gpus_per_machine) or sum(holding.values()) != share:
         return False
-    return machines.issuperset(had)
+    return machines.issuperset(holding)
 
 
 def _whole_machines(
@@ -136,9 +136,9 @@ def _losses(
 ) -> dict[int, tuple[int, int]]:
     """Returns, by machine, how many jobs (and GPUs) of part of a machine could stay there."""
     staying: dict[int, list[tuple[int, int]]] = {machine: [] for machine in machines}
-    for share, had in zip(shares, held, strict=True):
+    for share, holding in zip(shares, held, strict=True):
         if 0 < share < gpus_per_machine:
-            for machine, gpus in had.items():
+            for machine, gpus in holding.items():
                 if machine in staying:
                     staying[machine].append((share, min(share, gpus)))
     losses = {}
@@ -166,7 +166,7 @@ def _assigned(
 
     machines = list(losses)
     column = {machine: c for c, machine in enumerate(machines)}
-    a_job = 1 + sum(sum(had.values()) for had in held)
+    a_job = 1 + sum(sum(holding.values()) for holding in held)
     loss = np.array([jobs * a_job + gpus for jobs, gpus in losses.values()], dtype=np.float64)
     slots, others = _weighed_slots(missing, held, column.keys())
     cost = np.tile(loss, (len(slots), 1))
@@ -235,7 +235,7 @@ def _packed_parts(
         shelf.fit([j for j in movable if j not in shelf.machine_of], shares, held)
         tried.append((shelf.losses(movable, shares, held), len(tried), shelf.machine_of))
         if tried[0][0] == (0, 0):
-            break
+            break  # no packing loses less
     return min(tried)[2]
 
 
@@ -284,9 +284,11 @@ class _Shelf:
         if self.with_free:
             heapq.heappush(self.with_free[self.free[machine]], machine)
 
-    def keep(self, job: int, share: int, had: Held) -> bool:
+    def keep(self, job: int, share: int, holding: Held) -> bool:
         """Puts a job where it keeps the most GPUs and has room; False if nowhere."""
-        rooms = [(-min(g, share), m) for m, g in had.items() if g and self.free.get(m, 0) >= share]
+        rooms = [
+            (-min(g, share), m) for m, g in holding.items() if g and self.free.get(m, 0) >= share
+        ]
         if rooms:
             self.put(job, share, min(rooms)[1])
         return bool(rooms)

@@ -97,28 +97,30 @@ def _evolve(
 def _survive(cost: Floats, mark: Words, alive: Ints, spare: Ints) -> int:
     """Moves the best distinct slots to the front of `alive`; returns their number."""
     size = len(alive)
+    # By slot number first: a stable sort then breaks ties of cost the same way everywhere.
     slots = np.sort(np.concatenate((alive, spare)))
     slots = slots[np.argsort(cost[slots], kind="mergesort")]
-    kept = 0
+    survivors = 0
     rest = 0
     twins = np.empty(2 * size, dtype=np.int64)
     for slot in slots:
+        # Equal allocations have equal costs, so only the last survivors of this cost are compared.
         twin = False
-        k = min(kept, size) - 1
+        k = min(survivors, size) - 1
         while k >= 0 and cost[alive[k]] == cost[slot]:
             twin = twin or mark[alive[k]] == mark[slot]
             k -= 1
-        if twin or kept == size or cost[slot] == np.inf:
+        if twin or survivors == size or cost[slot] == np.inf:
             twins[rest] = slot
             rest += 1
         else:
-            alive[kept] = slot
-            kept += 1
-    for k in range(kept, size):
-        alive[k] = twins[k - kept]
+            alive[survivors] = slot
+            survivors += 1
+    for k in range(survivors, size):
+        alive[k] = twins[k - survivors]
     for k in range(size):
-        spare[k] = twins[size - kept + k]
-    return kept
+        spare[k] = twins[size - survivors + k]
+    return survivors
 
 
 @compiled
@@ -186,6 +188,7 @@ def _repair(contest: Contest, state: Ints, word: Words) -> None:
     jobs, nodes = state.shape
     spread_here = np.zeros(nodes, dtype=np.bool_)
     left = contest.capacity.copy()
+    # Pinned jobs first: they keep their nodes whatever rows come before them.
     for j in range(jobs):
         if contest.pinned[j]:
             state[j] = contest.held[j]
@@ -205,6 +208,7 @@ def _repair(contest: Contest, state: Ints, word: Words) -> None:
         for n in range(nodes):
             state[j, n] = min(state[j, n], left[n], contest.limit[j, n])
             left[n] -= state[j, n]
+    # Last, since only now the GPUs left for jobs below their least are known.
     for j in range(jobs):
         total = state[j].sum()
         if 0 < total < contest.low[j] and not contest.pinned[j]:

@@ -24,10 +24,10 @@ def srpt_completions(
     """
     release, sizes, order = _checked(release_s, size)
     arrival = release if speed is None else speed.work_by(release)
-    done = np.empty(release.size)
-    done[order] = _srpt(arrival[order].tolist(), sizes[order].tolist())
+    ends = np.empty(release.size)
+    ends[order] = _srpt(arrival[order].tolist(), sizes[order].tolist())
     # While the machine stands still, equal amounts of work may map to times before the release.
-    return done if speed is None else np.maximum(speed.time_of(done), release)
+    return ends if speed is None else np.maximum(speed.time_of(ends), release)
 
 
 def mean_busy_times(
@@ -69,7 +69,7 @@ def _srpt(arrival: list[float], left: list[float]) -> list[float]:
 
     The heap holds waiting jobs as (left, position); the running job is kept outside it.
     """
-    done = [0.0] * len(left)
+    ends = [0.0] * len(left)
     waiting: list[tuple[float, int]] = []
     running: tuple[float, int] | None = None
     now = 0.0
@@ -79,7 +79,7 @@ def _srpt(arrival: list[float], left: list[float]) -> list[float]:
             if end > release:
                 running = (end - release, running[1])
                 break
-            done[running[1]] = now = end
+            ends[running[1]] = now = end
             running = heappop(waiting) if waiting else None
         now = release
         newcomer = (left[position], position)
@@ -92,9 +92,9 @@ def _srpt(arrival: list[float], left: list[float]) -> list[float]:
             heappush(waiting, newcomer)
     while running is not None:
         now += running[0]
-        done[running[1]] = now
+        ends[running[1]] = now
         running = heappop(waiting) if waiting else None
-    return done
+    return ends
 
 
 def _smallest_first(arrival: list[float], size: list[float]) -> tuple[Ints, Floats, Floats]:

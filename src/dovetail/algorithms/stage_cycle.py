@@ -59,22 +59,22 @@ def overlapped_s(rows: Sequence[Row], offsets: Sequence[int]) -> float:
 
 def _settled_s(slots: Sequence[Stages | None]) -> float:
     """Returns the period of the artifact's recurrence over two rounds of its four slots."""
-    done = [0.0]
+    finish = [0.0]
     for i in range(2 * SLOTS):
         net, gpu, load = (slots[(i + step) % SLOTS] for step in (1, 2, 3))
         ends = [0.0]
         if net is not None:
-            ends.append(done[i] + net[2])
+            ends.append(finish[i] + net[2])
         if gpu is not None:
-            ends.append(done[i] + gpu[1])
+            ends.append(finish[i] + gpu[1])
         if load is not None and i > 0:
-            ends.append(done[i - 1] + load[0])
-        done.append(max(ends))
+            ends.append(finish[i - 1] + load[0])
+        finish.append(max(ends))
         if i >= SLOTS:
-            now, before = done[i + 1] - done[i - 3], done[i] - done[i - 4]
+            now, before = finish[i + 1] - finish[i - 3], finish[i] - finish[i - 4]
             if abs(now - before) <= SETTLED * before:
                 return now
-    return done[2 * SLOTS] - done[SLOTS]
+    return finish[2 * SLOTS] - finish[SLOTS]
 
 
 @lru_cache(maxsize=64)
@@ -125,20 +125,20 @@ def _overlapped_cycles(stage_s: Floats, sets: Ints, offsets: Sequence[int]) -> F
     columns = stage_s[:, :-2].sum(axis=1), stage_s[:, -2], stage_s[:, -1]
     load_s, gpu_s, net_s = ([c[sets[:, m]] for m in range(sets.shape[1])] for c in columns)
     member = {offset % SLOTS: m for m, offset in enumerate(offsets)}
-    done = [np.zeros(len(sets))]
+    finish = [np.zeros(len(sets))]
     for i in range(2 * SLOTS):
         net, gpu, load = (member.get((i + step) % SLOTS) for step in (1, 2, 3))
         end = np.zeros(len(sets))
         if net is not None:
-            end = np.maximum(end, done[i] + net_s[net])
+            end = np.maximum(end, finish[i] + net_s[net])
         if gpu is not None:
-            end = np.maximum(end, done[i] + gpu_s[gpu])
+            end = np.maximum(end, finish[i] + gpu_s[gpu])
         if load is not None and i > 0:
-            end = np.maximum(end, done[i - 1] + load_s[load])
-        done.append(end)
-    answer = done[2 * SLOTS] - done[SLOTS]
+            end = np.maximum(end, finish[i - 1] + load_s[load])
+        finish.append(end)
+    answer = finish[2 * SLOTS] - finish[SLOTS]
     # Backwards, so that the first step at which a set has settled decides.
     for i in reversed(range(SLOTS, 2 * SLOTS)):
-        now, before = done[i + 1] - done[i - 3], done[i] - done[i - 4]
+        now, before = finish[i + 1] - finish[i - 3], finish[i] - finish[i - 4]
         answer = np.where(np.abs(now - before) <= SETTLED * before, now, answer)
     return np.asarray(answer)

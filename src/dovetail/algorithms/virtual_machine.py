@@ -77,8 +77,8 @@ def advanced(
 
 def at_speed(machine: VirtualMachine, now_s: float, speed: float) -> VirtualMachine:
     """Returns the machine with another speed from now on."""
-    done = (now_s - machine.since_s) * machine.speed if machine.job != NOBODY else 0.0
-    left = max(0.0, machine.left - done)
+    work = (now_s - machine.since_s) * machine.speed if machine.job != NOBODY else 0.0
+    left = max(0.0, machine.left - work)
     return machine._replace(speed=speed, left=left, since_s=now_s)
 
 

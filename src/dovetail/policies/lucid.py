@@ -56,10 +56,8 @@ class ScoreRule:
             kind = int(kind_of[job])
             if kind not in known:
                 held = view.physics.memory.footprint_bytes(job, 1) / memory if memory else 0.0
-                asked = max(view.physics.sharing.utilization(job), held)
-                known[kind] = (
-                    TINY if asked <= self.tiny else MEDIUM if asked <= self.jumbo else JUMBO
-                )
+                use = max(view.physics.sharing.utilization(job), held)
+                known[kind] = TINY if use <= self.tiny else MEDIUM if use <= self.jumbo else JUMBO
             return known[kind]
 
         return score

@@ -145,6 +145,7 @@ def _moved_on(view: View, turns: Rotation, unit_s: float) -> Rotation:
     """Returns the turns after ends, evictions, finished units and arrivals, by (time, id)."""
     units, until_s, lines = dict(turns.units), dict(turns.until_s), turns.lines
     ended, preemptible = view.changes.ended, view.preemptible
+    # First, so that `units` has the units of ended backfilled jobs when ends remove them.
     lines = _out_of_line(lines, units, _leaving_backfill(view, turns))
     if any(j not in until_s for j in ended):
         gone = set(ended)

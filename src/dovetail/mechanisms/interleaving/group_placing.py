@@ -90,6 +90,7 @@ def _kept(
             anew.append(group)
         else:
             claims[seats] = group
+    # Jobs leave their GPUs before groups join, so that joins find room.
     for seats, jobs in held.items():
         stay = claims[seats].jobs if seats in claims else ()
         for job in jobs:

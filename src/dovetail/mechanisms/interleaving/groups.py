@@ -126,7 +126,7 @@ class _Seats:
     def __init__(self, bucket: SizeBucket, positions: list[list[int]], pairing: Pairing) -> None:
         self._bucket = bucket
         self._positions = positions
-        self._type_of = {p: t for t, found in enumerate(positions) for p in found}
+        self._type_of = {p: t for t, same_type in enumerate(positions) for p in same_type}
         self._left = dict(pairing)
         self._taken: set[int] = set()
         self.pairs: list[tuple[int, int]] = []
@@ -182,9 +182,9 @@ def _merge_by_class(
     buckets: Sequence[SizeBucket], pairs: Sequence[Sequence[_Pair]], excess: int
 ) -> int:
     """Merges pairs one after another, bucket by bucket, in order of their later node."""
-    for bucket, found in zip(buckets, pairs, strict=True):
-        first_of = {pair.second: pair.first for pair in found}
-        paired = {position for pair in found for position in (pair.first, pair.second)}
+    for bucket, matches in zip(buckets, pairs, strict=True):
+        first_of = {pair.second: pair.first for pair in matches}
+        paired = {position for pair in matches for position in (pair.first, pair.second)}
         after: list[MergeNode] = []
         for position, node in enumerate(bucket.nodes):
             if position not in paired:
@@ -206,8 +206,8 @@ def _merge_by_efficiency(
     """Merges the pairs of greatest efficiency first, of equals those with more GPUs."""
     line = sorted(
         (-pair.weight, -bucket.gpus, number, pair.first, pair.second)
-        for number, (bucket, found) in enumerate(zip(buckets, pairs, strict=True))
-        for pair in found
+        for number, (bucket, matches) in enumerate(zip(buckets, pairs, strict=True))
+        for pair in matches
     )
     gone: list[set[int]] = [set() for _ in buckets]
     for _, _, number, first, second in line:

@@ -142,8 +142,8 @@ class SetRules:
     def pays(self, kinds: Kinds) -> bool:
         """Returns whether the members together do at least as much as one of them alone."""
         cycle_s = self.cycle_s(kinds)
-        done = sum(self._alone_s[kind] for kind in kinds) / cycle_s
-        return done >= 1 - RELATIVE_TOLERANCE
+        total = sum(self._alone_s[kind] for kind in kinds) / cycle_s
+        return total >= 1 - RELATIVE_TOLERANCE
 
     def weight(self, kinds: Kinds, memory_bytes: float) -> int:
         """Returns the efficiency (equation 4) of a set in billionths; 0 if memory is too small."""

@@ -118,9 +118,9 @@ def take(
             line.taken += line.entries[line.at : line.at + size]
             line.at += size
         elif occupancy.books_more:
-            line.at += 1
+            line.at += 1  # a quota or host refuses one job; the next may fit
         else:
-            line.at = len(line.entries)
+            line.at = len(line.entries)  # no room for any job of this size
         if line.at < len(line.entries):
             heapq.heapreplace(heads, (line.entries[line.at], number))
         else:

@@ -63,13 +63,13 @@ def moved_on(line: VirtualLine, view: View) -> VirtualLine:
         submit_s = view.jobs.submit_s
         for job, length_s in zip(arrived, view.progress.length_s(arrived), strict=True):
             release_s = float(submit_s[job])
-            machine, done = advanced(machine, release_s, waiting)
-            if done:
-                pending = _appended(pending, done)
+            machine, completed = advanced(machine, release_s, waiting)
+            if completed:
+                pending = _appended(pending, completed)
             machine = admitted(machine, release_s, job, length_s * view.shape(job).gpus)
-    machine, done = advanced(machine, view.now, waiting)
-    if done:
-        pending = _appended(pending, done)
+    machine, completed = advanced(machine, view.now, waiting)
+    if completed:
+        pending = _appended(pending, completed)
     if machine.speed != gpus:
         machine = at_speed(machine, view.now, gpus)
     if changes.evicted:

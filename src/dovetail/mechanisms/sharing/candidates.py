@@ -146,7 +146,7 @@ class SharingCandidates:
         if self._alone is None:
             occupancy, groups = self._draft.occupancy, self._view.cluster.node_group
             shareable = self._view.jobs.shareable
-            found: dict[_Hosts, list[Gpu]] = {}
+            lists: dict[_Hosts, list[Gpu]] = {}
             of_host: dict[tuple[int, int], list[Gpu]] = {}
             for gpu, holders in occupancy.named.items():
                 if len(holders) > 1 or not shareable[holders[0]] or gpu[0] in occupancy.closed:
@@ -154,9 +154,9 @@ class SharingCandidates:
                 host = (holders[0], groups[gpu[0]])
                 gpus = of_host.get(host)
                 if gpus is None:
-                    gpus = of_host[host] = found.setdefault(self._key(host[0], gpu), [])
+                    gpus = of_host[host] = lists.setdefault(self._key(host[0], gpu), [])
                 gpus.append(gpu)
-            self._alone = {key: SortedList(gpus) for key, gpus in found.items()}
+            self._alone = {key: SortedList(gpus) for key, gpus in lists.items()}
         return self._alone
 
     def _add(self, job: int, gpus: Sequence[Gpu]) -> None:

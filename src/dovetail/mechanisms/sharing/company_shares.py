@@ -66,13 +66,13 @@ class Programme:
     def groups(self, view: View, jobs: Sequence[int]) -> list[Alike]:
         """Returns the jobs by kind, shape and time left."""
         kind_of, shareable = view.physics.kind_of, view.jobs.shareable
-        found: dict[tuple[object, ...], list[int]] = {}
+        members_of: dict[tuple[object, ...], list[int]] = {}
         left = dict(zip(jobs, view.progress.left_s(jobs), strict=True))
         longest_s = max(left.values(), default=0.0)
         for job in sorted(jobs):
             near = self._near(left[job], longest_s)
             key = (int(kind_of[job]), view.shape_of[job], bool(shareable[job]), near)
-            found.setdefault(key, []).append(job)
+            members_of.setdefault(key, []).append(job)
         return [
             Alike(
                 tuple(members),
@@ -81,7 +81,7 @@ class Programme:
                 max(left[j] for j in members),
                 bool(shareable[members[0]]),
             )
-            for members in found.values()
+            for members in members_of.values()
         ]
 
     def _near(self, left_s: float, longest_s: float) -> float:
@@ -98,7 +98,7 @@ class Programme:
         """Returns the combinations that get any time on this many GPUs."""
         companies = self._companies(view, groups)
         shares = time_shares([self._need(g, groups) for g in groups], companies, gpus)
-        found = [
+        combinations = [
             Combination(i, ALONE, 0, float(share), 0.0)
             for i, share in enumerate(shares.alone)
             if share > LEAST_SHARE
@@ -108,12 +108,12 @@ class Programme:
                 both = 2.0 if company.host == company.guest else 1.0
                 share = both * float(together) / len(groups[company.host].jobs)
                 guest_share = float(together) * company.guests / len(groups[company.guest].jobs)
-                found.append(
+                combinations.append(
                     Combination(
                         company.host, company.guest, company.guests, share, both * guest_share
                     )
                 )
-        return found
+        return combinations
 
     def _need(self, group: Alike, groups: Sequence[Alike]) -> SharingGroup:
         if self.objective == "fairness":
@@ -125,7 +125,7 @@ class Programme:
 
     def _companies(self, view: View, groups: Sequence[Alike]) -> list[Sharers]:
         """Returns the pairs that may share and do more together; the larger job is the host."""
-        found: list[Sharers] = []
+        pairs: list[Sharers] = []
         speeds: dict[tuple[int, int], tuple[float, float] | None] = {}
         for i, host in enumerate(groups):
             for j, guest in enumerate(groups):
@@ -139,8 +139,8 @@ class Programme:
                     guests = self._guests(host, guest)
                     work = host.gpus * pair[0] + guests * guest.gpus * pair[1]
                     if work > host.gpus * (1 + RELATIVE_TOLERANCE):
-                        found.append(Sharers(i, j, guests, *pair))
-        return found
+                        pairs.append(Sharers(i, j, guests, *pair))
+        return pairs
 
     def _may(self, host: Alike, guest: Alike, i: int, j: int) -> bool:
         if not (host.shareable and guest.shareable):

@@ -69,8 +69,8 @@ def pays(view: View, *jobs: int) -> bool:
     This compares the sum of their speeds now, each over the speed alone and times its GPUs.
     """
     gpus = view.jobs.gpus
-    done = sum(int(gpus[job]) * _kept(view, job) for job in jobs)
-    return done >= max(int(gpus[job]) for job in jobs) * (1 - RELATIVE_TOLERANCE)
+    total = sum(int(gpus[job]) * _kept(view, job) for job in jobs)
+    return total >= max(int(gpus[job]) for job in jobs) * (1 - RELATIVE_TOLERANCE)
 
 
 def _kept(view: View, job: int) -> float:
@@ -149,7 +149,7 @@ def pack_stars(view: View, draft: Draft, waiting: Iterator[int], bad: frozenset[
 def _hosts(view: View, draft: Draft) -> dict[int, dict[_Alike, list[int]]]:
     """Returns the possible hosts by GPUs and sort, the first submitted last."""
     closed, cluster = draft.occupancy.closed, view.cluster
-    found: dict[int, dict[_Alike, list[int]]] = {}
+    hosts: dict[int, dict[_Alike, list[int]]] = {}
     for host, placement in sorted(draft.placed.items(), reverse=True):
         if not (view.jobs.shareable[host] and placement.gpu_ids and _alone(draft, placement)):
             continue
@@ -163,8 +163,8 @@ def _hosts(view: View, draft: Draft) -> dict[int, dict[_Alike, list[int]]]:
             least_memory_bytes(view, placement),
             tuple(sorted({g.gpu_type for g in groups})),
         )
-        found.setdefault(placement.gpus, {}).setdefault(alike, []).append(host)
-    return found
+        hosts.setdefault(placement.gpus, {}).setdefault(alike, []).append(host)
+    return hosts
 
 
 def _may_join(

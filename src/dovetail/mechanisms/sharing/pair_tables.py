@@ -209,12 +209,12 @@ class PairTables:
 
 def _roomy(table: NDArray[S], rows: int, columns: int) -> NDArray[S]:
     """Returns the table, or a copy with at least twice the room in each full dimension."""
-    had = table.shape
-    if rows <= had[0] and columns <= had[1]:
+    shape = table.shape
+    if rows <= shape[0] and columns <= shape[1]:
         return table
-    more = np.zeros([2 * n if n > h else h for n, h in zip((rows, columns), had, strict=True)],
+    more = np.zeros([2 * n if n > h else h for n, h in zip((rows, columns), shape, strict=True)],
                     table.dtype)  # fmt: skip
-    more[: had[0], : had[1]] = table
+    more[: shape[0], : shape[1]] = table
     return more
 
 

@@ -165,6 +165,7 @@ class SharedGpus:
         Returns False and changes nothing if that is not possible.
         """
         draft = self.draft
+        # Naming moves no job, so it stays even if the start fails.
         self.name_hosts()
         savepoint = draft.savepoint()
         gpus = list(seat.gpus) or self._taken(seat.hosts)

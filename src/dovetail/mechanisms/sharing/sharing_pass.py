@@ -226,5 +226,5 @@ def _of_each(guests: Ints) -> tuple[Ints, Ints]:
     """Returns the distinct classes, and the position of a job of each."""
     position = np.full(int(guests.max(initial=-1)) + 1, -1, np.int64)
     position[guests] = np.arange(len(guests))
-    found = np.flatnonzero(position >= 0)
-    return found, position[found]
+    classes = np.flatnonzero(position >= 0)
+    return classes, position[classes]

@@ -86,7 +86,7 @@ def fits_beside(view: View, draft: Draft, job: int, placement: Placement) -> boo
 
 def stars_of(draft: Draft) -> list[Star]:
     """Returns the sets of jobs that share GPUs and are stars, by their first job."""
-    placed, found = draft.placed, list[Star]()
+    placed, stars = draft.placed, list[Star]()
     seen: set[int] = set()
     shared = {h for holders in draft.occupancy.named.values() if len(holders) > 1 for h in holders}
     for first in sorted(shared):
@@ -97,8 +97,8 @@ def stars_of(draft: Draft) -> list[Star]:
         centre = min(members, key=lambda j: (-placed[j].gpus, j))
         others = tuple(sorted(members - {centre}))
         if all(neighbours(draft, j, placed[j]) == {centre} for j in others):
-            found.append(Star(centre, others))
-    return found
+            stars.append(Star(centre, others))
+    return stars
 
 
 class StarSeats:

@@ -74,8 +74,9 @@ def _make_room(
         for member in turn.gang.jobs:
             draft.remove(member)
         if draft.free_gpus >= gpus and company.start(job):
-            kept = [turn for turn, held in reversed(stopped) if _put_back(draft, held)]
-            return [*reversed(kept), *turns[len(stopped) :]]
+            # The most urgent of the stopped groups is put back first.
+            back = [turn for turn, held in reversed(stopped) if _put_back(draft, held)]
+            return [*reversed(back), *turns[len(stopped) :]]
     draft.undo_to(savepoint)
     return None
 
