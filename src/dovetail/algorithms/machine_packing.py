@@ -58,15 +58,6 @@ def pack(
     return placements
 
 
-def kept(placements: Sequence[Placement], held: Sequence[Held]) -> tuple[int, int]:
-    """Returns the number of jobs that keep a GPU they hold, and of all GPUs kept."""
-    gpus = [
-        sum(min(here, holding.get(machine, 0)) for machine, here in place)
-        for place, holding in zip(placements, held, strict=True)
-    ]
-    return sum(g > 0 for g in gpus), sum(gpus)
-
-
 def assert_packed(
     placements: Sequence[Placement], shares: Sequence[int], gpus_per_machine: int
 ) -> None:
