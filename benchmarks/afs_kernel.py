@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from dovetail.algorithms import afs, regulation
-from dovetail.algorithms.machine_packing import kept, pack
+from dovetail.algorithms.machine_packing import Held, Placement, pack
 from papers.afs import plain_shares
 
 SIZES = ((64, 40), (1_868, 100), (1_868, 600), (1_868, 1_800), (10_000, 100), (10_000, 2_000))
 """GPUs and jobs; 1,868 GPUs are the largest virtual cluster of the Philly trace."""
 CAP_GPUS = 64
+
+
+def kept(placements: Sequence[Placement], held: Sequence[Held]) -> tuple[int, int]:
+    """Returns the number of jobs that keep a GPU they hold, and of all GPUs kept."""
+    gpus = [
+        sum(min(here, holding.get(machine, 0)) for machine, here in place)
+        for place, holding in zip(placements, held, strict=True)
+    ]
+    return sum(g > 0 for g in gpus), sum(gpus)
 
 
 def crowd(jobs: int, family: str, seed: int) -> dict[str, np.ndarray]:

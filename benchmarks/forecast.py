@@ -25,6 +25,7 @@ from dovetail.forecast.forest import Forest
 from dovetail.forecast.groups import GroupLengths, MeanOfGroup, MedianOfGroup
 from dovetail.forecast.submissions import Submissions
 from dovetail.traces.generate import Recipe, generate
+from papers.a_srpt.whole_history import study
 
 Guess = Callable[[int], float]
 
@@ -43,7 +44,7 @@ def ours(known: Submissions, trace: Trace, first: int, cut_s: float) -> Guess:
     """Returns the guesses of the boosted forecast."""
     learner = Boosted(known, 0)
     moments = moments_of(trace.take(np.arange(first)), cut_s)
-    learner.study(moments, trace.duration_s, trace.end == COMPLETED)
+    study(learner, moments, trace.duration_s, trace.end == COMPLETED)
     return lambda job: learner.guess_s(job, cut_s)
 
 

@@ -14,7 +14,7 @@ from dovetail.core.order import Order
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
 from dovetail.core.policy import POWERS, Decision
-from dovetail.core.units import NEVER_S
+from dovetail.core.units import NEVER_S, RELATIVE_TOLERANCE
 from dovetail.core.view import View
 
 Gpu = tuple[int, int]
@@ -242,3 +242,17 @@ def pair(view: View, draft: Draft, job: int, host: int) -> PairChoice:
     alone = physics.batches.accumulated(job, alone_steps(view, job, memory_of(view, there)))
     host_s = left / physics.rate(host, there, ())
     return best_sub_batch(host_s, length * (1.0 / alone), options)
+
+
+def threshold(host_ratio: float, guest_ratio: float, cut: float = 1.0, uncut: float = 1.0) -> float:
+    """Returns the ratio of newcomer's to host's solo seconds below which sharing pays."""
+    waits = 1.0 - RELATIVE_TOLERANCE
+    even = host_ratio / (guest_ratio * cut)
+    """Where both end at once, for a host of one second."""
+    at_even = overlapped_s(1.0, even * cut, host_ratio, guest_ratio)
+    if at_even < waits * (2.0 + even * uncut):
+        slope = cut - waits * uncut
+        reach = waits * 2.0 - host_ratio * (2.0 - 1.0 / guest_ratio)
+        return reach / slope if slope > 0.0 else NEVER_S
+    slope = guest_ratio * cut * (2.0 - 1.0 / host_ratio) - waits * uncut
+    return (2.0 * waits - 1.0) / slope if slope > 0.0 else NEVER_S

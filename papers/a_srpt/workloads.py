@@ -30,6 +30,7 @@ from dovetail.physics.pipelines.planner import plan
 from dovetail.traces.generate import Recipe, generate
 from dovetail.traces.pai_like import RECURRENT_SHARE
 from dovetail.traces.transform import compressed, offered_load, rebased, stretched
+from papers.a_srpt.whole_history import study
 
 ALL_JOBS, ALL_DAYS = 758_223, 60.0
 """The cleaned trace of the paper: two months (section V.A.1-b)."""
@@ -246,7 +247,7 @@ def _history(which: ASrptWorkload, method: str) -> Predicted:
     predicted = Predicted(trace.jobs, method, which.seed)
     if isinstance(predicted.learner, Boosted):
         # What a submission looked like then is part of what it learns from.
-        predicted.learner.study(moments, before.duration_s, before.end == COMPLETED)
+        study(predicted.learner, moments, before.duration_s, before.end == COMPLETED)
         return predicted
     for now, job, over in zip(*(column.tolist() for column in moments), strict=True):
         if over:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.afs_kernel import kept
 from dovetail.algorithms import machine_packing
-from dovetail.algorithms.machine_packing import Held, Placement, assert_packed, kept, pack
+from dovetail.algorithms.machine_packing import Held, Placement, assert_packed, pack
 from dovetail.algorithms.regulation import regulate
 
 NEW: Held = {}

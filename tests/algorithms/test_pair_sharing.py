@@ -12,12 +12,11 @@ from dovetail.algorithms.pair_sharing import (
     overlapped_s,
     pays,
     sequential_s,
-    threshold,
     threshold_many,
 )
 from dovetail.physics.memory import MemoryLaw
 from dovetail.physics.speed.compute import Compute, iteration_s
-from plain_sharing import SubBatch, best_sub_batch
+from plain_sharing import SubBatch, best_sub_batch, threshold
 
 lengths = st.floats(0.01, 1e4)
 ratios = st.floats(1.0, 6.0)

@@ -19,6 +19,7 @@ from dovetail.forecast.predicted import METHODS, Predicted
 from dovetail.forecast.running_statistics import FEATURES, OPEN, RunningStatistics
 from dovetail.forecast.submissions import Submissions
 from dovetail.traces.generate import Recipe, generate
+from papers.a_srpt.whole_history import study
 
 
 def ended(forecast: Predicted, job: int, ran_s: float, how: str = "completed") -> None:
@@ -236,7 +237,7 @@ def test_deadlines_are_not_among_what_is_known_on_submission() -> None:
 def test_a_job_that_is_over_is_no_longer_counted_among_those_on_their_way() -> None:
     trace = five_jobs_of_two_users()
     forecast = Predicted(trace.jobs, "boosted")
-    open_jobs = forecast.learner.statistics._traffic.rows[:, OPEN]  # type: ignore[attr-defined]
+    open_jobs = forecast.learner.statistics.traffic.rows[:, OPEN]  # type: ignore[attr-defined]
     for job in (0, 1):
         forecast.length_s(job, float(job))
     assert open_jobs.max() == 2
@@ -310,7 +311,7 @@ def test_a_history_studied_at_once_is_one_learned_job_by_job() -> None:
     at_once, by_job = Boosted(known, 0), Boosted(known, 0)
     moments = moments_of(trace.take(np.arange(600)), float(trace.jobs.submit_s[600]))
     good = trace.end == COMPLETED
-    at_once.study(moments, trace.duration_s, good)
+    study(at_once, moments, trace.duration_s, good)
     for now, job, over in zip(*(column.tolist() for column in moments), strict=True):
         if over:
             by_job.left(job)

@@ -1,19 +1,18 @@
-"""Who is admitted when sizes are served from a pool in a given order.
-
-Knows nothing of jobs: the order of the array is the order of service.
-"""
+"""Admission of sizes to a pool, in the order of an array."""
 
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Bools
 
-def admitted(sizes: npt.ArrayLike, pool: int, *, strict: bool = False) -> npt.NDArray[np.bool_]:
-    """Marks those that fit into what those before them leave of the pool.
 
-    strict: the first that does not fit ends it. Otherwise it is passed over.
+def admitted(sizes: npt.ArrayLike, pool: int, *, strict: bool = False) -> Bools:
+    """Returns which sizes fit into the rest of the pool, first come, first served.
 
-    NOTE: one pass of numpy for each distinct size at most, since whoever does not fit is larger
-    than all that is left, and so are all of that size behind it: 10,000 sizes take 0.06 ms.
+    strict: admission ends at the first size that does not fit. Otherwise that size is skipped.
+
+    NOTE: at most one numpy pass per distinct size. A size that does not fit is larger than the
+    rest of the pool, so no later one of that size fits either: 10,000 sizes take 0.06 ms.
     """
     wanted = np.asarray(sizes, dtype=np.int64)
     if wanted.ndim != 1 or bool((wanted < 0).any()):

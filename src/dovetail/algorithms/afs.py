@@ -20,17 +20,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Floats, Ints
 from dovetail.algorithms.compiled import compiled
 from dovetail.core.units import RELATIVE_TOLERANCE
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 TIE = 1.0 + RELATIVE_TOLERANCE
 """Inequality (3) must hold by this factor; an exact tie leaves the GPU with the shorter job."""
 
 BLOCK = 32
-"""Jobs per block: 64 measured 10 to 30 % slower in most rows of benchmarks/afs_kernel.py."""
+"""Jobs per block: 64 was 10 to 30 % slower in most rows of benchmarks/afs_kernel.py."""
 LENGTH, GAIN, LOSS = 0, 1, 2
 """Columns of a job: seconds left on its share, and the two sides of (3) with the tie's factor."""
 SHORTER_LOSS, LONGER_GAIN = 1, 2
@@ -126,6 +124,7 @@ def _shares(demand: GpuDemand, gpus: int) -> Ints:
     before = demand.rates[demand.kind, demand.low]
     lengths_s = np.full(shares.size, np.inf)
     np.divide(demand.left_s, before, out=lengths_s, where=before > 0)
+    # Stable: jobs of equal length are served in order of position.
     idle = _stage_one(np.argsort(lengths_s, kind="stable"), demand.low, shares, gpus)
     if idle:
         after = demand.rates[demand.kind, np.minimum(shares + 1, demand.cap)]
@@ -136,9 +135,9 @@ def _shares(demand: GpuDemand, gpus: int) -> Ints:
 
 
 def _grown(demand: GpuDemand, growing: Ints, shares: Ints, idle: int) -> Ints:
-    """Returns the shares of those that can use more GPUs after stage two."""
+    """Returns the shares after stage two of the jobs that can use more GPUs."""
     blocks = -(-growing.size // BLOCK)
-    jobs = np.full((blocks * BLOCK, 3), NOBODY)  # filled up with jobs that cannot grow
+    jobs = np.full((blocks * BLOCK, 3), NOBODY)  # padded with jobs that cannot grow
     jobs[:, LENGTH] = np.inf
     left_s, kind, cap = demand.left_s[growing], demand.kind[growing], demand.cap[growing]
     before, after = demand.rates[kind, shares], demand.rates[kind, shares + 1]
@@ -167,7 +166,7 @@ def _splits(blocks: Floats) -> tuple[Ints, Floats]:
 
 @compiled
 def _stage_one(order: Ints, low: Ints, shares: Ints, gpus: int) -> int:
-    """Gives the least shares in order while they fit; returns what is left of the pool."""
+    """Gives the least shares in order while they fit; returns the rest of the pool."""
     for j in order:
         if low[j] <= gpus:
             shares[j] = low[j]
@@ -188,13 +187,14 @@ def _stage_two(
     gpus: int,
     tie: float,
 ) -> None:
-    """Hands out the rest of the pool; `stars` holds those that were on top in the last scan."""
+    """Hands out the rest of the pool; `stars` is the stack of stars of the last scan."""
     stars = np.empty(len(jobs), dtype=np.int64)
     depth, position = 0, 0
     while gpus > 0:
         depth = _scan(jobs, split, stars, depth, position)
         if depth == 0:
             return
+        # The winner leaves the stack: the stars below it are unchanged, so the scan resumes here.
         depth -= 1
         position = stars[depth]
         shares[position] += 1
@@ -211,7 +211,7 @@ def _stage_two(
 
 @compiled
 def _scan(jobs: Floats, split: Floats, stars: Ints, depth: int, position: int) -> int:
-    """Goes on from a position with the top of the stars; puts those that beat it on top."""
+    """Resumes the scan at a position; pushes every job that beats the top of the stars."""
     length_s, gain, loss = np.inf, OPENING, OPENING
     if depth > 0:
         star = stars[depth - 1]
@@ -245,7 +245,7 @@ def _scan(jobs: Floats, split: Floats, stars: Ints, depth: int, position: int) -
 
 @compiled
 def _resort(jobs: Floats, member: Ints, split: Floats, j: int) -> None:
-    """Moves a job that has grown, and so become no longer, to its place in its block."""
+    """Moves a job that has grown, and so has no more seconds left, to its place in its block."""
     block = j // BLOCK
     old = 0
     while member[block, old] != j:
@@ -257,6 +257,7 @@ def _resort(jobs: Floats, member: Ints, split: Floats, j: int) -> None:
         new -= 1
     member[block, new] = j
     split[block, new, LENGTH] = jobs[j, LENGTH]
+    # Running maxima are updated until they no longer change beyond the moved job.
     for k in range(new, BLOCK):
         value = max(split[block, k, SHORTER_LOSS], jobs[member[block, k], LOSS])
         if k >= old and value == split[block, k + 1, SHORTER_LOSS]:

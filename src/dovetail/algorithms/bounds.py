@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Floats
 from dovetail.algorithms.demand import JobDemand
 from dovetail.algorithms.priced_bound import priced_flow_s
 from dovetail.algorithms.single_machine import mean_busy_times, srpt_completions
@@ -25,7 +26,6 @@ from dovetail.core.units import RELATIVE_TOLERANCE
 if TYPE_CHECKING:
     from dovetail.algorithms.interval_lp import IntervalSolution
 
-FloatArray = npt.NDArray[np.float64]
 
 SPAN, SQUASHED, MEAN_BUSY = "span", "squashed area", "mean busy time"
 INTERVAL, PRICED = "interval programme", "certified prices"
@@ -40,29 +40,21 @@ PRICED_JOBS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Powers:
-    """What policies may do to jobs. A bound for some powers holds for all that have no others.
+    """Powers of policies over jobs. A bound is valid for all policies with no further powers.
 
-    Sharing is two jobs on one GPU; interleaving is as many as there are stages to take turns on.
+    Sharing puts two jobs on one GPU, interleaving as many as there are stages to take turns on.
     """
 
     elastic: bool = False
     sharing: bool = False
     interleaving: bool = False
 
-    def covers(self, policy: Powers) -> bool:
-        """Tells whether a bound for these powers may judge a policy that has those."""
-        return (
-            self.elastic >= policy.elastic
-            and self.sharing >= policy.sharing
-            and self.interleaving >= policy.interleaving
-        )
-
     @property
     def words(self) -> str:
         """Returns the powers as a phrase for tables."""
         width = "elastic" if self.elastic else "rigid"
-        given = (("sharing", self.sharing), ("interleaving", self.interleaving))
-        crowd = " or ".join(word for word, has in given if has) or "exclusive"
+        words = (("sharing", self.sharing), ("interleaving", self.interleaving))
+        crowd = " or ".join(word for word, has in words if has) or "exclusive"
         return f"{crowd}, {width}"
 
 
@@ -76,7 +68,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class LowerBounds:
-    """All bounds of one trace on one cluster, and the powers for which they hold."""
+    """All bounds of one trace on one cluster, and the powers for which they are valid."""
 
     powers: Powers
     jobs: int
@@ -85,7 +77,7 @@ class LowerBounds:
 
     @property
     def best(self) -> Bound:
-        """Returns the largest, hence the one to judge by; on a tie the simplest."""
+        """Returns the largest bound, which is the tightest; on a tie the simplest."""
         return max(self.bounds, key=lambda bound: bound.mean_jct_s)
 
     @property
@@ -104,9 +96,9 @@ def lower_bounds(
 ) -> LowerBounds:
     """Returns every bound that the size of the trace affords.
 
-    `demand` is what the jobs need under `powers`; `capacity` is in GPUs. Up to `programme_jobs`
-    jobs the interval programme bounds by itself; of longer traces thinned copies set prices,
-    which all jobs then certify (up to `PRICED_JOBS`). `programme_jobs=0` leaves both out.
+    `demand` is computed for `powers`; `capacity` is in GPUs. Up to `programme_jobs` jobs the
+    interval programme is a bound itself; for longer traces thinned copies set prices, which all
+    jobs then certify (up to `PRICED_JOBS`). `programme_jobs=0` leaves both out.
     """
     if not demand.jobs:
         raise ValueError("there is no bound on the mean JCT of no jobs")
@@ -126,7 +118,7 @@ def lower_bounds(
 def _programmed(
     demand: JobDemand, capacity: SpeedTimeline, intervals: int, programme_jobs: int
 ) -> list[tuple[str, float]]:
-    """Returns the bounds that the interval programme gives: its own, and that of its prices."""
+    """Returns the bounds of the interval programme: its optimum, and that of its prices."""
     if demand.jobs > programme_jobs:
         priced = _thinned_prices_flow_s(demand, capacity, intervals, programme_jobs)
         return [(PRICED, priced)]
@@ -137,8 +129,8 @@ def _programmed(
 
 def squashed_area_flow_s(demand: JobDemand, capacity: SpeedTimeline) -> float:
     """Returns the sum of flows if all GPUs were one machine that any job may have to itself."""
-    done = _squashed(srpt_completions, demand, capacity)
-    return float((done - demand.release_s).sum())
+    ends = _squashed(srpt_completions, demand, capacity)
+    return float((ends - demand.release_s).sum())
 
 
 def mean_busy_flow_s(demand: JobDemand, capacity: SpeedTimeline) -> float:
@@ -153,9 +145,9 @@ def mean_busy_flow_s(demand: JobDemand, capacity: SpeedTimeline) -> float:
 def least_makespan_s(demand: JobDemand, capacity: SpeedTimeline) -> float:
     """Returns the least time from the first release to the last end.
 
-    What a job cannot have done by instant t is left for after t, so for every t the end is no
-    earlier than t and the time the cluster needs for all that is left. Only instants at which a
-    release or a shortest run ends need trying: between them the amount left is linear.
+    Work that a job cannot finish by instant t remains after t, so for every t the end is no
+    earlier than t plus the time the cluster needs for all remaining work. Only releases and ends
+    of shortest runs need to be tried: between them the remaining work is linear.
     """
     if not demand.jobs:
         return 0.0
@@ -168,7 +160,7 @@ def least_makespan_s(demand: JobDemand, capacity: SpeedTimeline) -> float:
     busy = np.cumsum(np.concatenate((width, -width))[order])
     before = np.concatenate(([0.0], np.cumsum(busy[:-1] * np.diff(instant))))
     left = np.maximum(demand.area_gpu_s.sum() - before, 0.0)
-    # The last instant's remainder is zero; what rounding leaves of it must not count.
+    # The last instant's remainder is zero; a rounding error of it must not count.
     left[left < RELATIVE_TOLERANCE * demand.area_gpu_s.sum()] = 0.0
     ends = capacity.time_of(capacity.work_by(instant) + left)
     last = np.max(np.concatenate((ends, demand.release_s + demand.shortest_s)))
@@ -176,10 +168,10 @@ def least_makespan_s(demand: JobDemand, capacity: SpeedTimeline) -> float:
 
 
 def _squashed(
-    rule: Callable[[npt.ArrayLike, npt.ArrayLike, SpeedTimeline | None], FloatArray],
+    rule: Callable[[npt.ArrayLike, npt.ArrayLike, SpeedTimeline | None], Floats],
     demand: JobDemand,
     capacity: SpeedTimeline,
-) -> FloatArray:
+) -> Floats:
     """Returns a single-machine rule's times; a constant capacity needs no change of clock."""
     release, area = demand.release_s, demand.area_gpu_s
     steady = capacity.speed.size == 1 and float(capacity.speed[0]) > 0
@@ -193,8 +185,8 @@ def _thinned_prices_flow_s(
 ) -> float:
     """Returns the sum of flows certified window by window of the trace, by release.
 
-    Jobs of one window, with the whole cluster to themselves, are never worse off than in the
-    crowd, so the windows' bounds add up. In each one its span is the least it certifies.
+    Jobs of one window that have the cluster to themselves are never worse off than among all
+    jobs, so the bounds of the windows add up. Each window certifies at least its span.
     """
     order = np.argsort(demand.release_s, kind="stable")
     total_s = 0.0
@@ -213,8 +205,8 @@ def _programme(
     # NOTE: scipy.optimize takes 0.5 s to import, longer than most runs that want no bound.
     from dovetail.algorithms.interval_lp import interval_grid, solve_intervals
 
-    kept = np.argsort(demand.release_s, kind="stable")[every // 2 :: every]
-    thinned = demand.subset(kept)
+    jobs = np.argsort(demand.release_s, kind="stable")[every // 2 :: every]
+    thinned = demand.subset(jobs)
     slower = SpeedTimeline(capacity.start_s, capacity.speed / every)
     progress_s = np.concatenate(
         (

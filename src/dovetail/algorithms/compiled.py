@@ -1,4 +1,4 @@
-"""Machine code for the few loops that numpy cannot express; import it late, it costs 0.3 s."""
+"""Machine code for the few loops that numpy cannot express. Its import takes 0.3 s: do it late."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def compiled(function: Function) -> Function:
 
 
 def _njit(function: Function, *, cache: bool) -> Function:
-    made: Function = numba.njit(function, cache=cache, nogil=True)
-    return made
+    compiled_function: Function = numba.njit(function, cache=cache, nogil=True)
+    return compiled_function

@@ -1,6 +1,6 @@
-"""What jobs ask at the very least: a release, a shortest time, a least area, a progress curve.
+"""The least demand of jobs: a release, a shortest time, a least area, a progress curve.
 
-A bound sees a job only through this. The curve is the concave hull of the job's progress rate
+This is all that a bound knows of a job. The curve is the concave hull of the job's progress rate
 over GPUs held on average, cut into segments: the first GPUs are the most productive. Progress
 is a fraction of the job, so every job needs exactly 1 of it.
 """
@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from dovetail.algorithms.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +23,18 @@ class Segments:
     A segment takes up to `width_gpus` GPUs, each making `rate_per_gpu_s` of the job a second.
     """
 
-    first: IntArray
-    width_gpus: FloatArray
-    rate_per_gpu_s: FloatArray
+    first: Ints
+    width_gpus: Floats
+    rate_per_gpu_s: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class JobDemand:
-    """Jobs as a bound sees them: no schedule can serve them with less time or less area."""
+    """Jobs as bounds see them: no schedule can serve them in less time or with less area."""
 
-    release_s: FloatArray
-    shortest_s: FloatArray
-    area_gpu_s: FloatArray
+    release_s: Floats
+    shortest_s: Floats
+    area_gpu_s: Floats
     segments: Segments
 
     def __post_init__(self) -> None:
@@ -55,9 +54,10 @@ class JobDemand:
         return self.release_s.size
 
     def shared(self, rate_together: float) -> JobDemand:
-        """Returns the same jobs where GPUs may be shared, `rate_together` jobs' worth on one.
+        """Returns the demand where GPUs may be shared.
 
-        That is the largest sum of speeds, each relative to running alone, of jobs on one GPU.
+        `rate_together` is the largest sum of the speeds of jobs on one GPU, each over its speed
+        alone.
         """
         if not rate_together >= 1:
             raise ValueError(f"a GPU does at least one job's worth, got {rate_together}")
@@ -68,26 +68,26 @@ class JobDemand:
         )
         return replace(self, area_gpu_s=self.area_gpu_s / rate_together, segments=narrower)
 
-    def subset(self, jobs: IntArray) -> JobDemand:
+    def subset(self, jobs: Ints) -> JobDemand:
         """Returns the demand of some of the jobs, in the order given."""
         counts = np.diff(self.segments.first)[jobs]
         first = np.concatenate(([0], np.cumsum(counts)))
         inside = np.arange(first[-1]) - np.repeat(first[:-1], counts)
-        kept = np.repeat(self.segments.first[jobs], counts) + inside
+        rows = np.repeat(self.segments.first[jobs], counts) + inside
         return JobDemand(
             self.release_s[jobs],
             self.shortest_s[jobs],
             self.area_gpu_s[jobs],
-            Segments(first, self.segments.width_gpus[kept], self.segments.rate_per_gpu_s[kept]),
+            Segments(first, self.segments.width_gpus[rows], self.segments.rate_per_gpu_s[rows]),
         )
 
 
 def plain_demand(
     release_s: npt.ArrayLike, shortest_s: npt.ArrayLike, area_gpu_s: npt.ArrayLike
 ) -> JobDemand:
-    """Returns jobs of which only the extremes are known: the weakest curve that has them.
+    """Returns the demand of jobs with known extremes: one segment of area / shortest time GPUs.
 
-    One segment as wide as area / shortest time, so a job may be stretched at no cost in area.
+    That is the weakest curve with these extremes: a job may be stretched at no cost in area.
     """
     release = np.asarray(release_s, dtype=np.float64)
     shortest = np.asarray(shortest_s, dtype=np.float64)
@@ -112,12 +112,12 @@ def rigid_demand(
 class ScalingCurve:
     """Throughput (work per second) of a model at each GPU count it may run on."""
 
-    gpus: FloatArray
-    throughput: FloatArray
+    gpus: Floats
+    throughput: Floats
 
     @staticmethod
     def of(gpus: npt.ArrayLike, throughput: npt.ArrayLike) -> ScalingCurve:
-        """Returns the curve of plain lists, in ascending GPU count; refuses nonsense."""
+        """Returns the curve of plain lists, sorted by GPU count. Raises ValueError."""
         counts = np.asarray(gpus, dtype=np.float64)
         rates = np.asarray(throughput, dtype=np.float64)
         if counts.ndim != 1 or counts.shape != rates.shape or not counts.size:
@@ -127,7 +127,7 @@ class ScalingCurve:
         order = np.argsort(counts, kind="stable")
         return ScalingCurve(counts[order], rates[order])
 
-    def hull(self) -> tuple[FloatArray, FloatArray]:
+    def hull(self) -> tuple[Floats, Floats]:
         """Returns the concave hull from the origin up: widths (GPUs), slopes (throughput/GPU).
 
         Running at one count for part of the time and at another, or not at all, for the rest
@@ -146,7 +146,7 @@ class ScalingCurve:
 
 
 def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
-    """Tells whether the middle point lies on or under the line from the first to the last."""
+    """Returns whether the middle point lies on or under the line from the first to the last."""
     return (b[1] - a[1]) * (c[0] - a[0]) <= (c[1] - a[1]) * (b[0] - a[0])
 
 

@@ -1,17 +1,18 @@
-"""Draws that have a name: the same seed and numbers give the same draw, in any order of asking.
+"""Random draws by name: the same seed and numbers give the same draw, in any order of calls.
 
-For policies, which may keep no generator: what is drawn for one job does not depend on who else
-is there. SplitMix64 (Steele, Lea and Flood 2014) over the seed and the names in turn.
+Policies keep no generator, so the draw for one job does not depend on the other jobs. SplitMix64
+(Steele, Lea and Flood 2014) over the seed and the names in turn.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-Names = int | npt.NDArray[np.int64]
+from dovetail.algorithms.arrays import Floats, Ints
+
+Names = int | Ints
 
 
-def uniform_draws(seed: int, *names: Names) -> FloatArray:
+def uniform_draws(seed: int, *names: Names) -> Floats:
     """Returns draws from [0, 1), one for each combination of the names by broadcasting."""
     state = _mixed(np.array([seed], dtype=np.int64).astype(np.uint64))
     for name in names:

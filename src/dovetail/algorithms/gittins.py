@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from dovetail.algorithms.arrays import Floats
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class GittinsTable:
     within the best (or the fixed) delta, `gap` the service spent on all survivors until then.
     """
 
-    start: FloatArray
-    ends: FloatArray
-    gap: FloatArray
-    slope: FloatArray
+    start: Floats
+    ends: Floats
+    gap: Floats
+    slope: Floats
 
-    def at(self, age: npt.ArrayLike) -> FloatArray:
+    def at(self, age: npt.ArrayLike) -> Floats:
         """Returns the index at each age (service already received), larger first."""
         ages = np.maximum(np.asarray(age, dtype=np.float64), 0.0)
         piece = np.searchsorted(self.start, ages, side="right") - 1
@@ -51,7 +51,7 @@ class GittinsTable:
 
     @cached_property
     def _lists(self) -> tuple[list[float], list[float], list[float], list[float]]:
-        """Holds the columns as plain lists, which scalar look-ups read ten times faster."""
+        """The columns as plain lists, which scalar look-ups read ten times faster."""
         return (
             self.start.tolist(),
             self.ends.tolist(),
@@ -82,13 +82,13 @@ def gittins_table(service: npt.ArrayLike, delta: float | None = None) -> Gittins
 class _Curve:
     """Knots of `N` and `T` at age zero and at every distinct sample; survivors after each."""
 
-    age: FloatArray
-    ended: FloatArray
-    spent: FloatArray
-    alive: FloatArray
+    age: Floats
+    ended: Floats
+    spent: Floats
+    alive: Floats
 
     @staticmethod
-    def of(value: FloatArray, count: FloatArray) -> _Curve:
+    def of(value: Floats, count: Floats) -> _Curve:
         """Returns the curve of distinct ascending samples and how often each occurs."""
         age = np.concatenate(([0.0], value))
         ended = np.concatenate(([0.0], np.cumsum(count)))
@@ -96,11 +96,11 @@ class _Curve:
         spent = np.concatenate(([0.0], np.cumsum(alive[:-1] * np.diff(age))))
         return _Curve(age, ended, spent, alive)
 
-    def ended_at(self, age: FloatArray) -> FloatArray:
+    def ended_at(self, age: Floats) -> Floats:
         """Returns `N` at each age."""
         return self.ended[np.searchsorted(self.age, age, side="right") - 1]
 
-    def spent_at(self, age: FloatArray) -> FloatArray:
+    def spent_at(self, age: Floats) -> Floats:
         """Returns `T` at each age; flat after the last sample."""
         return np.interp(age, self.age, self.spent)
 
@@ -157,10 +157,8 @@ def _fixed(curve: _Curve, delta: float) -> GittinsTable:
     return _closed(start, ends, gap, ends, curve.age[-1])
 
 
-def _closed(
-    start: FloatArray, ends: FloatArray, gap: FloatArray, slope: FloatArray, last: float
-) -> GittinsTable:
-    """Returns the table with a final piece of index zero: nothing is known past `last`."""
+def _closed(start: Floats, ends: Floats, gap: Floats, slope: Floats, last: float) -> GittinsTable:
+    """Returns the table with a final piece of index zero: no sample is longer than `last`."""
     return GittinsTable(
         np.append(start, last), np.append(ends, 0.0), np.append(gap, 1.0), np.append(slope, 0.0)
     )

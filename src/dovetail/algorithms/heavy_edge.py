@@ -1,7 +1,7 @@
-"""Heavy-Edge: which replica of a pipelined job goes to which server (A-SRPT section IV.B).
+"""Heavy-Edge: a greedy cut of a pipelined job's graph over servers (A-SRPT section IV.B).
 
-A greedy cut: servers are filled one after another, each from the heaviest edge outwards. A
-replica of several slices is one vertex and stays whole.
+Servers are filled one after another, each from the heaviest edge outwards. A replica of several
+slices is one vertex and stays whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def heavy_edge(stages: tuple[GraphStage, ...], capacities: Sequence[int]) -> tup
 
     `capacities` are the GPUs to take of each server, in the order in which ties are broken. Ranks
     run through stages, replicas and slices. Servers are filled by GPUs descending; only where
-    slices leave gaps may GPUs stay unused. Raises ValueError where the graph is no job's.
+    slices leave gaps may GPUs stay unused. Raises ValueError for an invalid graph.
     """
     return cut(job_graph(stages), capacities)
 
@@ -37,7 +37,7 @@ def cut(graph: JobGraph, capacities: Sequence[int]) -> tuple[int, ...] | None:
 
 
 def _chosen(graph: JobGraph, left: set[int], room: int) -> list[int]:
-    """Returns the vertices out of `left` that a server with `room` GPUs takes."""
+    """Returns the vertices of `left` for a server with `room` free GPUs."""
     width = graph.width
     if sum(width[v] for v in left) <= room:
         return sorted(left)
@@ -47,7 +47,7 @@ def _chosen(graph: JobGraph, left: set[int], room: int) -> list[int]:
 
 
 def _lightest(graph: JobGraph, left: set[int]) -> list[int]:
-    """Returns the single vertex of width 1 with the least to exchange among those left."""
+    """Returns the vertex of width 1 that exchanges least with the other vertices left."""
     single = [v for v in left if graph.width[v] == 1]
     if not single:
         return []

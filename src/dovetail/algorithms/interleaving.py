@@ -2,8 +2,8 @@
 
 A GPU comes with one of each resource (storage, CPU, GPU, network) and each serves one job at a
 time. A job keeps resource r of each of its GPUs busy for a known time, whatever the schedule.
-So for any weights y >= 0 with sum 1 the weighted busy time is an area that M GPUs supply M of
-a second. Any weights bound; the best ones are searched for.
+So for any weights y >= 0 with sum 1 the weighted busy time is an area, of which M GPUs supply M
+per second. Any weights give a bound; a search finds good ones.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Floats
 from dovetail.algorithms.bounds import mean_busy_flow_s, squashed_area_flow_s
 from dovetail.algorithms.demand import JobDemand, plain_demand
 from dovetail.algorithms.speed import SpeedTimeline
 from dovetail.core.units import RELATIVE_TOLERANCE
-
-FloatArray = npt.NDArray[np.float64]
 
 SEARCH_JOBS = 2000
 """Of longer traces every k-th job, on a k-th of the capacity, decides the weights."""
@@ -27,7 +26,7 @@ FINEST_STEP = 1 / 32
 
 @dataclass(frozen=True, slots=True)
 class InterleavedDemand:
-    """What jobs need when interleaved, seen through one weight per resource."""
+    """The demand of interleaved jobs under one weight per resource."""
 
     weights: tuple[float, ...]
     demand: JobDemand
@@ -59,10 +58,10 @@ def interleaved_demand(
     busy_gpu_s: npt.ArrayLike,
     capacity: SpeedTimeline,
 ) -> InterleavedDemand:
-    """Returns the demand under the weights that bound the mean JCT best, as far as searched.
+    """Returns the demand under the weights with the largest bound on the mean JCT found.
 
-    Starts from the best of each resource alone and all alike, then moves weight between pairs
-    of resources in ever smaller steps. Not always the global best, always valid.
+    A local search: starts from the best single resource or equal weights, then moves weight
+    between pairs of resources in ever smaller steps. Any result is valid.
     """
     release = np.asarray(release_s, dtype=np.float64)
     shortest = np.asarray(shortest_s, dtype=np.float64)
@@ -70,11 +69,11 @@ def interleaved_demand(
     if busy.ndim != 2 or busy.shape[1] < 1 or busy.shape[0] != release.size:
         raise ValueError("interleaving needs a row per job and a column per resource")
     every = max(1, -(-release.size // SEARCH_JOBS))
-    kept = np.argsort(release, kind="stable")[every // 2 :: every]
+    sample = np.argsort(release, kind="stable")[every // 2 :: every]
     slower = SpeedTimeline(capacity.start_s, capacity.speed / every)
 
-    def worth(weights: FloatArray) -> float:
-        demand = weighted_demand(release[kept], shortest[kept], busy[kept], weights)
+    def worth(weights: Floats) -> float:
+        demand = weighted_demand(release[sample], shortest[sample], busy[sample], weights)
         return max(squashed_area_flow_s(demand, slower), mean_busy_flow_s(demand, slower))
 
     resources = busy.shape[1]
@@ -92,7 +91,7 @@ def interleaved_demand(
     return InterleavedDemand(tuple(best.tolist()), weighted_demand(release, shortest, busy, best))
 
 
-def _moves(weights: FloatArray, step: float) -> list[FloatArray]:
+def _moves(weights: Floats, step: float) -> list[Floats]:
     """Returns the weights after moving up to `step` from one resource to another, each way."""
     moved = []
     for giver in range(weights.size):

@@ -1,8 +1,8 @@
-"""The interval programme: time cut into pieces, capacity per piece, every job's progress free.
+"""The interval programme: a linear programme over intervals of time, with capacity per interval.
 
-Within an interval only the sum counts, so a coarser grid forgets more and bounds less, but
-bounds still. The dual prices of its capacity rows certify a second, continuous-time bound that
-is never weaker (`priced_bound`).
+Within an interval only sums count, so a coarser grid gives a weaker bound, but still a bound. The
+dual prices of its capacity rows certify a second, continuous-time bound that is never weaker
+(`priced_bound`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ import numpy.typing as npt
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, vstack
 
+from dovetail.algorithms.arrays import Floats, Ints
 from dovetail.algorithms.demand import JobDemand
 from dovetail.algorithms.priced_bound import Prices
 from dovetail.algorithms.speed import SpeedTimeline
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +30,16 @@ class IntervalSolution:
 
 @dataclass(frozen=True, slots=True)
 class _Uses:
-    """The columns: which job uses which interval, from when, and what it gets there."""
+    """The columns: a job, an interval it may use, from when, its rate there and its most GPU-s."""
 
-    job: IntArray
-    interval: IntArray
-    from_s: FloatArray
-    rate_per_gpu_s: FloatArray
-    most_gpu_s: FloatArray
+    job: Ints
+    interval: Ints
+    from_s: Floats
+    rate_per_gpu_s: Floats
+    most_gpu_s: Floats
 
 
-def interval_grid(instants_s: npt.ArrayLike, intervals: int) -> FloatArray:
+def interval_grid(instants_s: npt.ArrayLike, intervals: int) -> Floats:
     """Returns at most `intervals + 1` edges over the span of instants at which progress is made.
 
     Forgetting the order inside an interval costs about its length times the progress in it, so
@@ -59,9 +57,7 @@ def interval_grid(instants_s: npt.ArrayLike, intervals: int) -> FloatArray:
     return np.unique(np.concatenate(([low, high], inner[1:-1])))
 
 
-def solve_intervals(
-    demand: JobDemand, capacity: SpeedTimeline, edge_s: FloatArray
-) -> IntervalSolution:
+def solve_intervals(demand: JobDemand, capacity: SpeedTimeline, edge_s: Floats) -> IntervalSolution:
     """Returns the optimum over the grid; before its first edge and after its last all is free.
 
     Minimises the sum of F_j, with F_j >= h_j and F_j >= mean time of progress - r_j + h_j / 2,
@@ -89,7 +85,7 @@ def solve_intervals(
     return IntervalSolution(float(solution.fun + demand.shortest_s.sum()), Prices(edge_s, paid))
 
 
-def _uses(demand: JobDemand, edge_s: FloatArray) -> _Uses:
+def _uses(demand: JobDemand, edge_s: Floats) -> _Uses:
     """Returns a column for every segment and every interval that its job may use.
 
     Interval 0 lies before the first edge, the last one after the last.

@@ -1,7 +1,7 @@
-"""The graph of a pipelined job: who exchanges how much with whom (A-SRPT section IV.B, FIX-15).
+"""The graph of a pipelined job: bytes exchanged between replicas (A-SRPT section IV.B, FIX-15).
 
-Vertices are the replicas of all stages in rank order, stage by stage. An edge weighs the bytes
-that two replicas exchange in one iteration. It knows no servers.
+Vertices are the replicas of all stages in rank order, stage by stage. The weight of an edge is the
+bytes that two replicas exchange in one iteration.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 CONSERVED = 1e-6
-"""Relative difference up to which what one stage sends equals what the next receives."""
+"""Relative tolerance for the bytes that one stage sends and the next receives."""
 
 
 class GraphStage(Protocol):
@@ -32,19 +32,19 @@ class GraphStage(Protocol):
 
     @property
     def activation_in_bytes(self) -> float:
-        """Returns what it receives going forward."""
+        """Returns the bytes received in a forward pass."""
 
     @property
     def activation_out_bytes(self) -> float:
-        """Returns what it sends going forward."""
+        """Returns the bytes sent in a forward pass."""
 
     @property
     def parameter_bytes(self) -> float:
-        """Returns what an AllReduce exchanges."""
+        """Returns the bytes of the parameters, which an AllReduce exchanges."""
 
     @property
     def slices(self) -> int:
-        """Returns the GPUs of one server that a replica takes."""
+        """Returns the GPUs of one replica, all on one server."""
 
 
 class Edge(NamedTuple):
@@ -56,10 +56,10 @@ class Edge(NamedTuple):
 
 
 class JobGraph(NamedTuple):
-    """Vertices in rank order and what they exchange.
+    """Vertices in rank order and their edges.
 
-    `stage` and `width` (GPUs) are per vertex. `heaviest` holds the edges, heaviest first, ties by
-    vertices; `near` per vertex its neighbours and the bytes to each.
+    `stage` and `width` (GPUs) are per vertex. `heaviest` lists the edges, heaviest first, ties by
+    vertices; `near` the neighbours of each vertex and the bytes to each.
     """
 
     stage: tuple[int, ...]
@@ -69,9 +69,9 @@ class JobGraph(NamedTuple):
 
 
 def trouble_with(stages: Sequence[GraphStage]) -> str:
-    """Returns why this cannot be the graph of a job, or nothing.
+    """Returns why the stages are no valid job, or "".
 
-    What all replicas of a stage send is what all replicas of the next one receive:
+    All replicas of a stage together send what all replicas of the next one receive:
     `k[s-1] * d_out[s-1] = k[s] * d_in[s]` (section III).
     """
     for at, stage in enumerate(stages):

@@ -1,10 +1,10 @@
 """Placement of regulated shares on whole machines (CoDDL: section 4.4, Proposition 1).
 
-Jobs of whole machines take machines of their own, each of the others lies on one machine; so no
-two jobs on a machine talk to others. Of such placements one is wanted in which as many jobs as
-can be keep a GPU they hold (the others migrate), and then as many GPUs as can be are kept. The
-paper names that aim and no method. Ours is exact for whole-machine jobs among themselves
-(assignment) and greedy for the others; tests say how often the result is the best there is.
+Jobs of whole machines get machines of their own, and every other job lies on one machine; so no
+machine has two jobs that use the network. Among such placements the one is wanted in which the most
+jobs keep a GPU they hold (the others migrate), and then the most GPUs are kept. The paper states
+this aim but no method. Ours is exact for whole-machine jobs among themselves (assignment) and
+greedy for the others; tests measure how often the result is optimal.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from dovetail.algorithms.regulation import is_allowed
 Placement = tuple[tuple[int, int], ...]
 """(machine, GPUs on it) of a job, by machine."""
 Held = Mapping[int, int]
-"""GPUs that a job has now, by machine."""
+"""The GPUs of a job now, by machine."""
 
 WEIGHED_SLOTS_MAX = 400
-"""Machines to give to whole-machine jobs up to which all are weighed against each other.
+"""Missing machines of whole-machine jobs up to which all are assigned by weight.
 
-Assignment takes 5 ms at 600 x 1,250; above this only those are weighed whose job has part of a
-machine to keep, and the others take what disturbs the fewest.
+Assignment takes 5 ms at 600 x 1,250. Above this, only machines of jobs with part of a machine to
+keep are; the other jobs take the machines where the fewest small jobs lose their place.
 """
 
 
 def pack(
     shares: Sequence[int], held: Sequence[Held], gpus_per_machine: int, machines: Sequence[int]
 ) -> list[Placement]:
-    """Returns where each job's share lies on the open machines, near to where it is now.
+    """Returns the placement of each job's share on the open machines, near its present one.
 
-    Shares are allowed ones (`regulation.regulate`) that fit the machines; what is held on other
-    machines is lost. Each job uses as few machines as it can, and no machine has two jobs that
+    Shares are allowed ones (`regulation.regulate`) that fit the machines; GPUs held on other
+    machines are lost. Each job uses as few machines as it can, and no machine has two jobs that
     use more than one.
     """
     _check(shares, held, gpus_per_machine, machines)
     left = set(machines)
     settled = [
-        _settled(share, had, gpus_per_machine, left)
-        for share, had in zip(shares, held, strict=True)
+        _settled(share, holding, gpus_per_machine, left)
+        for share, holding in zip(shares, held, strict=True)
     ]
     if all(settled):
-        placements: list[Placement] = [tuple(sorted(had.items())) for had in held]
+        placements: list[Placement] = [tuple(sorted(holding.items())) for holding in held]
     else:
         placements = [()] * len(shares)
         for job, own in _whole_machines(shares, held, gpus_per_machine, sorted(machines)).items():
@@ -58,19 +58,10 @@ def pack(
     return placements
 
 
-def kept(placements: Sequence[Placement], held: Sequence[Held]) -> tuple[int, int]:
-    """Returns how many jobs keep a GPU they hold, and how many GPUs are kept in all."""
-    gpus = [
-        sum(min(here, had.get(machine, 0)) for machine, here in place)
-        for place, had in zip(placements, held, strict=True)
-    ]
-    return sum(g > 0 for g in gpus), sum(gpus)
-
-
 def assert_packed(
     placements: Sequence[Placement], shares: Sequence[int], gpus_per_machine: int
 ) -> None:
-    """Asserts Proposition 1: fewest machines, one spread job a machine; and that all fits."""
+    """Asserts Proposition 1: fewest machines, one spread job per machine; and that all fit."""
     used: dict[int, int] = {}
     spread: set[int] = set()
     for place, share in zip(placements, shares, strict=True):
@@ -97,19 +88,19 @@ def _check(
         raise ValueError("the shares are more than the machines have")
 
 
-def _settled(share: int, had: Held, gpus_per_machine: int, machines: set[int]) -> bool:
-    """Says whether what a job holds is a placement of its share already."""
-    if len(had) != -(-share // gpus_per_machine) or sum(had.values()) != share:
+def _settled(share: int, holding: Held, gpus_per_machine: int, machines: set[int]) -> bool:
+    """Returns whether the GPUs that a job holds are already a placement of its share."""
+    if len(holding) != -(-share // gpus_per_machine) or sum(holding.values()) != share:
         return False
-    return machines.issuperset(had)
+    return machines.issuperset(holding)
 
 
 def _whole_machines(
     shares: Sequence[int], held: Sequence[Held], gpus_per_machine: int, machines: list[int]
 ) -> dict[int, list[int]]:
-    """Returns the machines of each job of whole ones.
+    """Returns the machines of each whole-machine job.
 
-    A machine that is all a job's own stays so: nobody else has anything to keep there.
+    A machine that a job holds alone stays with it: no other job has a GPU to keep there.
     """
     own: dict[int, list[int]] = {}
     free = set(machines)
@@ -136,9 +127,9 @@ def _losses(
 ) -> dict[int, tuple[int, int]]:
     """Returns, by machine, how many jobs (and GPUs) of part of a machine could stay there."""
     staying: dict[int, list[tuple[int, int]]] = {machine: [] for machine in machines}
-    for share, had in zip(shares, held, strict=True):
+    for share, holding in zip(shares, held, strict=True):
         if 0 < share < gpus_per_machine:
-            for machine, gpus in had.items():
+            for machine, gpus in holding.items():
                 if machine in staying:
                     staying[machine].append((share, min(share, gpus)))
     losses = {}
@@ -157,16 +148,16 @@ def _assigned(
     held: Sequence[Held],
     losses: dict[int, tuple[int, int]],
 ) -> Iterable[tuple[int, int]]:
-    """Yields a machine for each one missing, by an assignment of the greatest weight.
+    """Yields (job, machine) for each missing machine, by an assignment of the greatest weight.
 
-    A kept job weighs more than all GPUs together. It counts at the first of the job's slots
-    alone, and there only if the job has no machine yet.
+    A kept job weighs more than all GPUs together. It counts only at the first slot of the job,
+    and only if the job has no machine yet.
     """
     from scipy.optimize import linear_sum_assignment
 
     machines = list(losses)
     column = {machine: c for c, machine in enumerate(machines)}
-    a_job = 1 + sum(sum(had.values()) for had in held)
+    a_job = 1 + sum(sum(holding.values()) for holding in held)
     loss = np.array([jobs * a_job + gpus for jobs, gpus in losses.values()], dtype=np.float64)
     slots, others = _weighed_slots(missing, held, column.keys())
     cost = np.tile(loss, (len(slots), 1))
@@ -211,8 +202,8 @@ def _packed_parts(
 ) -> dict[int, int]:
     """Returns the machine of each job of part of one: the better of two greedy packings.
 
-    The smallest first lets most jobs stay on a machine; the largest first breaks fewer gaps.
-    Where only settled jobs lie there is nothing to choose, and they are put back once for both.
+    Smallest first keeps the most jobs on their machine; largest first leaves fewer gaps. Machines
+    with settled jobs only need no choice: their jobs are put back once for both packings.
     """
     parts = [j for j, share in enumerate(shares) if 0 < share < gpus_per_machine]
     contested = {machine for j in parts if not settled[j] for machine in held[j]}
@@ -235,13 +226,13 @@ def _packed_parts(
         shelf.fit([j for j in movable if j not in shelf.machine_of], shares, held)
         tried.append((shelf.losses(movable, shares, held), len(tried), shelf.machine_of))
         if tried[0][0] == (0, 0):
-            break
+            break  # no packing loses less
     return min(tried)[2]
 
 
 @dataclass(slots=True)
 class _Shelf:
-    """Machines while jobs of part of one are put on them."""
+    """Machines and the small jobs placed on them so far."""
 
     gpus_per_machine: int
     free: dict[int, int]
@@ -249,17 +240,17 @@ class _Shelf:
     machine_of: dict[int, int] = field(default_factory=dict)
     evicted: set[int] = field(default_factory=set)
     with_free: list[list[int]] = field(default_factory=list)
-    """Machines by free GPUs, once `fit` asks; an entry counts while there are still so many."""
+    """Heaps of machines by free GPUs, built by `fit`; entries of other counts are stale."""
 
     def copied(self) -> _Shelf:
-        """Returns a shelf of its own with the same jobs on it."""
+        """Returns an independent copy."""
         on = {machine: dict(jobs) for machine, jobs in self.on.items()}
         return _Shelf(self.gpus_per_machine, dict(self.free), on, dict(self.machine_of))
 
     def losses(
         self, movable: list[int], shares: Sequence[int], held: Sequence[Held]
     ) -> tuple[int, int]:
-        """Returns how many jobs (and GPUs) that could stay, each for itself, do not."""
+        """Returns the number of jobs (and GPUs) that could stay, each by itself, but do not."""
         jobs = gpus = 0
         for job in self.evicted.union(movable):
             could = max(
@@ -284,18 +275,20 @@ class _Shelf:
         if self.with_free:
             heapq.heappush(self.with_free[self.free[machine]], machine)
 
-    def keep(self, job: int, share: int, had: Held) -> bool:
-        """Puts a job on the machine where it keeps the most GPUs, if it has room on any."""
-        rooms = [(-min(g, share), m) for m, g in had.items() if g and self.free.get(m, 0) >= share]
+    def keep(self, job: int, share: int, holding: Held) -> bool:
+        """Puts a job where it keeps the most GPUs and has room; False if nowhere."""
+        rooms = [
+            (-min(g, share), m) for m, g in holding.items() if g and self.free.get(m, 0) >= share
+        ]
         if rooms:
             self.put(job, share, min(rooms)[1])
         return bool(rooms)
 
     def fit(self, jobs: list[int], shares: Sequence[int], held: Sequence[Held]) -> None:
-        """Puts the others in, largest first; one that fits nowhere moves smaller ones out.
+        """Places the other jobs, largest first; a job that fits nowhere evicts smaller ones.
 
-        Shares are halves of a machine, so larger jobs fill it evenly: somewhere is room once the
-        smaller ones there have left. They come after it, being smaller, and find room in turn.
+        Shares are halves of a machine, so larger jobs fill it evenly: evicting smaller jobs always
+        makes room somewhere. The evicted jobs are smaller, so they are placed later.
         """
         self.with_free = [[] for _ in range(self.gpus_per_machine + 1)]
         for machine in sorted(self.free):
@@ -315,7 +308,7 @@ class _Shelf:
             self.put(job, share, machine)
 
     def _tightest(self, share: int) -> int | None:
-        """Returns the machine with the least room that is enough, None if there is none."""
+        """Returns the machine with the fewest free GPUs that suffice, None if there is none."""
         for gpus in range(share, self.gpus_per_machine + 1):
             heap = self.with_free[gpus]
             while heap and self.free[heap[0]] != gpus:
@@ -325,7 +318,7 @@ class _Shelf:
         return None
 
     def _cheapest_eviction(self, share: int, held: Sequence[Held]) -> tuple[int, list[int]]:
-        """Returns the machine that a job is put on at the least loss, and who must leave it."""
+        """Returns the machine with the cheapest eviction for a share, and the jobs to evict."""
         choices = []
         for machine in sorted(self.free):
             room, out, lost = self.free[machine], [], 0

@@ -1,30 +1,24 @@
-"""Greedy shares: each GPU goes to whoever gains most from the next one.
-
-Knows nothing of jobs: a row of numbers says what its owner gains from one GPU more, and the next.
-"""
+"""Greedy shares: each GPU goes to the row that gains most from the next one."""
 
 import numpy as np
-import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Bools, Floats, Ints
 from dovetail.core.units import RELATIVE_TOLERANCE
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
-
-def marginal_gain(gains: FloatArray, pool_gpus: int) -> IntArray:
+def marginal_gain(gains: Floats, pool_gpus: int) -> Ints:
     """Returns how many GPUs each row gets when they are handed out one at a time.
 
-    `gains[i, k]` is what row i gains from its (k+1)-th GPU. The next GPU goes to the largest
+    `gains[i, k]` is the gain of row i from its (k+1)-th GPU. The next GPU goes to the largest
     next gain, ties to the earlier row; a row whose next gain is not above zero gets no more.
-    Where the last GPUs go, gains within a part in 1e9 count as equal: rounding decides nothing.
+    Gains within a part in 1e9 of the last one count as equal, so that rounding decides nothing.
 
     NOTE: no loop over GPUs. A gain behind a smaller one is reached only through that one, and
-    then at once; so with each gain cut to the least before it the answer is the `pool_gpus`
-    largest. 2,000 rows of 64 and 8,000 GPUs: 1.7 ms, where a heap takes 5.
+    then at once; with each gain cut to the least before it the answer is the `pool_gpus` largest
+    gains. 2,000 rows of 64 and 8,000 GPUs take 1.7 ms, with a heap 5 ms.
     """
     if gains.ndim != 2 or pool_gpus < 0:
-        raise ValueError("gains want one row for each job, and the pool cannot be negative")
+        raise ValueError("gains need one row for each job, and the pool cannot be negative")
     reached = np.minimum.accumulate(gains, axis=1)
     taken = reached > 0
     wanted = int(taken.sum())
@@ -33,8 +27,8 @@ def marginal_gain(gains: FloatArray, pool_gpus: int) -> IntArray:
     return np.asarray(taken.sum(axis=1), dtype=np.int64)
 
 
-def _largest(reached: FloatArray, useful: FloatArray, count: int) -> npt.NDArray[np.bool_]:
-    """Marks the `count` largest entries; among equal ones those of earlier rows."""
+def _largest(reached: Floats, useful: Floats, count: int) -> Bools:
+    """Returns a mask of the `count` largest entries; among equal ones the earlier rows win."""
     if not count:
         return np.zeros(reached.shape, bool)
     last = np.partition(useful, len(useful) - count)[len(useful) - count]

@@ -1,4 +1,4 @@
-"""Maximum-weight matching: whom to pair so that the sum of weights is greatest.
+"""Maximum-weight matching of nodes into pairs.
 
 `heaviest_pairs` is the Blossom algorithm, through a library, on any graph. Where nodes come in
 few types, all nodes of a type alike, `heaviest_by_type` finds a matching of the same weight
@@ -17,14 +17,14 @@ Weights = Sequence[Sequence[int]]
 """The weight of pairing two types, symmetric; a type may pair with itself. 0 forbids a pair."""
 
 PAIRS_KEPT, FREE_KEPT = 3, 2
-"""What an alternating path that gains can use of each pair of types, and of each type unmatched.
+"""Pairs of two types, and unmatched nodes of a type, that an augmenting path can need.
 
-Of two nodes of one type that a path enters by an unmatched pair (or leaves by one) the part
-between them can be cut out and closed to a cycle, and one of the two parts still gains. So the
-shortest path that gains enters and leaves each type so only once, and has two ends.
+If a path enters (or leaves) one type twice by unmatched pairs, the part between can be cut out and
+closed to a cycle, and one of the two parts still gains. So the shortest path that gains enters and
+leaves each type in this way only once, and has two ends.
 """
 NODES_MAX = 48
-"""Up to so many nodes the Blossom algorithm on all of them is quickest."""
+"""Up to this many nodes the Blossom algorithm on all of them is fastest."""
 
 
 def heaviest_pairs(nodes: int, edges: Sequence[Edge]) -> list[tuple[int, int]]:
@@ -39,15 +39,15 @@ def heaviest_pairs(nodes: int, edges: Sequence[Edge]) -> list[tuple[int, int]]:
     graph = rustworkx.PyGraph()
     graph.add_nodes_from(range(nodes))
     graph.add_edges_from(edges)
-    found = rustworkx.max_weight_matching(graph, weight_fn=int)
-    return sorted((i, j) if i < j else (j, i) for i, j in found)
+    pairs = rustworkx.max_weight_matching(graph, weight_fn=int)
+    return sorted((i, j) if i < j else (j, i) for i, j in pairs)
 
 
 def heaviest_by_type(counts: Sequence[int], weights: Weights) -> Pairing:
     """Returns how many pairs of which types a matching of greatest weight has.
 
-    Half as many nodes are matched first and their pairs doubled; then, as long as something
-    gains, a few nodes of each sort are matched anew and the change is made as often as it can be.
+    Half as many nodes are matched first and their pairs doubled. Then a few nodes of each type are
+    matched anew, and the change is repeated as often as possible, until nothing gains.
     """
     if sum(counts) <= NODES_MAX or max(counts, default=0) <= 1:
         return _matched(counts, weights)
@@ -61,7 +61,7 @@ def weight_of(pairing: Pairing, weights: Weights) -> int:
 
 
 def _improved(pairing: Pairing, counts: Sequence[int], weights: Weights) -> Pairing:
-    """Returns a matching of greatest weight, reached from another one."""
+    """Returns a matching of greatest weight, starting from another matching."""
     while True:
         some = {pair: min(n, PAIRS_KEPT) for pair, n in pairing.items()}
         free = _free(pairing, counts)

@@ -9,11 +9,9 @@ smallest when the newcomer starts at once or when the host has ended, whatever t
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dovetail.algorithms.arrays import Floats
 from dovetail.core.units import NEVER_S, RELATIVE_TOLERANCE
-
-Floats = NDArray[np.float64]
 
 
 def overlapped_s(host_s: float, guest_s: float, host_ratio: float, guest_ratio: float) -> float:
@@ -41,33 +39,20 @@ def sequential_s(host_s: float, guest_s: float) -> float:
 
 
 def pays(overlapped: float, sequential: float) -> bool:
-    """Tells whether sharing is clearly better."""
+    """Returns whether sharing is better by more than the tolerance."""
     return overlapped < sequential * (1.0 - RELATIVE_TOLERANCE)
 
 
-def threshold(host_ratio: float, guest_ratio: float, cut: float = 1.0, uncut: float = 1.0) -> float:
-    """Returns below which ratio of newcomer's to host's solo seconds sharing pays.
+def threshold_many(host_ratio: Floats, guest_ratio: Floats, cut: Floats, uncut: Floats) -> Floats:
+    """Returns the ratios of newcomer's to host's solo seconds below which sharing pays.
 
-    With `cut` and `uncut` the newcomer's own times shared and alone, over its solo seconds. The
-    gain is linear in both lengths and grows with the host's, so one ratio settles it. With one
-    interference ratio it is 1 / (2 (ratio - 1)) from 1.5 on; below, sharing always pays, and
-    all that ends it is that the gain drowns in the tolerance (section 1.2).
+    `cut` and `uncut` are the newcomer's times shared and alone over its solo seconds; all arrays
+    have one shape. The gain is linear in both lengths and grows with the host's, so one ratio
+    decides. With one interference ratio it is 1 / (2 (ratio - 1)) from 1.5 on; below 1.5 sharing
+    always pays, until the gain is smaller than the tolerance (section 1.2).
     """
     waits = 1.0 - RELATIVE_TOLERANCE
-    even = host_ratio / (guest_ratio * cut)
-    """Where both end at once, for a host of one second."""
-    at_even = overlapped_s(1.0, even * cut, host_ratio, guest_ratio)
-    if at_even < waits * (2.0 + even * uncut):
-        slope = cut - waits * uncut
-        reach = waits * 2.0 - host_ratio * (2.0 - 1.0 / guest_ratio)
-        return reach / slope if slope > 0.0 else NEVER_S
-    slope = guest_ratio * cut * (2.0 - 1.0 / host_ratio) - waits * uncut
-    return (2.0 * waits - 1.0) / slope if slope > 0.0 else NEVER_S
-
-
-def threshold_many(host_ratio: Floats, guest_ratio: Floats, cut: Floats, uncut: Floats) -> Floats:
-    """Returns `threshold` of many pairs at once, to the last bit; all of one shape."""
-    waits = 1.0 - RELATIVE_TOLERANCE
+    # Where both end at once, for a host of one second.
     even = host_ratio / (guest_ratio * cut)
     at_even = overlapped_many_s(np.ones_like(even), even * cut, host_ratio, guest_ratio)
     before = cut - waits * uncut

@@ -1,8 +1,8 @@
-"""A heap that is a value: every change returns a new heap and leaves the old one as it was.
+"""An immutable heap: every change returns a new heap.
 
 A Braun tree: the left side of each node holds as many items as the right side or one more, so
-no path is longer than log2(n) + 1, whatever was put in and taken out. Both changes copy one path:
-O(log n). For memory that must be immutable and may be compared, hashed and written down.
+no path is longer than log2(n) + 1. Both changes copy one path: O(log n). For the memory of
+policies, which must be immutable, comparable and hashable.
 
 Source: R. Hoogerwoord, "A logarithmic implementation of flexible arrays" (1992); as a heap in
 L. C. Paulson, "ML for the Working Programmer", section 4.16.
@@ -38,7 +38,7 @@ def pop(heap: Heap) -> Heap:
 
 
 def _take_any(heap: Heap) -> tuple[Item, Heap]:
-    """Returns some item and the heap without it, the larger side of each node made smaller."""
+    """Returns any item and the heap without it; each node loses it from its larger side."""
     assert heap is not None
     top, left, right = heap
     if left is None:
@@ -48,7 +48,7 @@ def _take_any(heap: Heap) -> tuple[Item, Heap]:
 
 
 def _sink(item: Item, left: Heap, right: Heap) -> Heap:
-    """Returns the heap of an item and two sides, the item moved down to where it belongs."""
+    """Returns the heap of an item and two sides, with the item moved down to its place."""
     if left is None:
         return item, None, None
     if right is None:

@@ -1,7 +1,7 @@
-"""A queue that is a value: every change returns a new queue and leaves the old one as it was.
+"""An immutable queue: every change returns a new queue.
 
-Jobs stand in chunks of fixed size, and the chunks in a tuple that is copied once a chunk: with n
-in the queue a change copies n/4096 references on average, and 64 at most of its own chunk.
+Jobs are in chunks of fixed size, and the chunks in a tuple that is copied once per chunk: with n
+jobs a change copies n/4096 references on average, and at most 64 of its own chunk.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Queue(NamedTuple):
 
     @property
     def first(self) -> int | None:
-        """Returns who is next, None in an empty queue."""
+        """Returns the next job, None if the queue is empty."""
         return self.front[self.at] if self.front else None
 
 
 def joined(queue: Queue, job: int) -> Queue:
-    """Returns the queue with one more at its end."""
+    """Returns the queue with one more job at its end."""
     front, at, chunks, back = queue
     if not front:
         return Queue((job,), 0, chunks, back)
@@ -36,12 +36,12 @@ def joined(queue: Queue, job: int) -> Queue:
 
 
 def put_first(queue: Queue, jobs: tuple[int, ...]) -> Queue:
-    """Returns the queue with some before everybody else."""
+    """Returns the queue with some jobs before all others."""
     return queue._replace(front=(*jobs, *queue.front[queue.at :]), at=0)
 
 
 def left(queue: Queue) -> Queue:
-    """Returns the queue without the one who was next."""
+    """Returns the queue without its first job."""
     front, at, chunks, back = queue
     if at + 1 < len(front):
         return Queue(front, at + 1, chunks, back)

@@ -1,7 +1,7 @@
-"""How long one iteration of a pipelined job takes where its replicas are (A-SRPT (4) to (7)).
+"""The time of one iteration of a placed pipelined job (A-SRPT equations (4) to (7)).
 
-Numbers in, seconds out. The equations are those of FIX-14, whose printed forms were damaged;
-where a replica has several slices, its GPUs share its exchange evenly.
+The equations are those of FIX-14, since the printed ones are damaged. Where a replica has several
+slices, its GPUs share its exchange evenly.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class StageSeconds(NamedTuple):
 def stage_parts(
     stages: Sequence[GraphStage], at: int, held: Sequence[float], links: Links
 ) -> StageSeconds:
-    """Returns what stage `at` takes on a server that holds `held` replicas of each stage.
+    """Returns the seconds of stage `at` on a server with `held` replicas of each stage.
 
-    (5): what leaves the server passes the share of the NIC that the stage's GPUs own, so that the
+    (5): data that leaves the server passes the share of the NIC that the stage's GPUs own, so the
     number of replicas cancels. (6): a stage that spans servers reduces through that share, and
-    inside a server at its own speed.
+    inside a server at the speed between its GPUs.
     """
     stage, here, k = stages[at], held[at], stages[at].replicas
     nic = stage.slices / links.gpus * links.nic_bytes_per_s
@@ -89,7 +89,7 @@ def packed_s(stages: tuple[GraphStage, ...], links: Links) -> float:
 
 
 def full_servers(gpus: int, per_server: int) -> tuple[int, ...]:
-    """Returns the GPUs on the fewest servers that hold them, all full but for the last."""
+    """Returns the GPUs of each server, on the fewest servers, all full but for the last."""
     servers = ceil(gpus / per_server)
     return (per_server,) * (servers - 1) + (gpus - per_server * (servers - 1),)
 

@@ -1,12 +1,12 @@
-"""The genetic search of Pollux: who gets how many GPUs on which nodes (OSDI 2021, section 4.2).
+"""The genetic search of Pollux for allocations of GPUs on nodes (OSDI 2021, section 4.2).
 
 An allocation is a table of GPUs, jobs by nodes. Its cost is `sum w_j / speedup_j`: the weighted
 power mean of the speedups with p = -1, turned round. The operators are those of AdaptDL's
 simulator (github.com/petuum/adaptdl, branch osdi21-artifact, simulator/pollux.py): crossover at
 one job, mutation that resets rows, clears cells and grows into free GPUs, and a repair that makes
-every child legal, earlier rows first. Children are kept with their parents by cost alone.
+every child legal, earlier rows first. Children and parents survive by cost alone.
 
-Compiled and with a generator of its own, so that a seed gives one answer everywhere.
+Compiled, with its own random generator, so that a seed gives the same result everywhere.
 """
 
 from __future__ import annotations
@@ -16,27 +16,25 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Bools, Floats, Ints
 from dovetail.algorithms.compiled import compiled
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 
 FLOOR = 1e-3
-"""Added to every speedup, so that a job that waits costs much and not without end."""
+"""Added to every speedup, so that a waiting job has a large but finite cost."""
 CROSSED = 0.9
 """Share of the pairs that are crossed; the others are copied (the default of pymoo)."""
 RESET, CLEARED_ROW, CLEARED_CELL = 0.1, 0.1, 0.1
-"""Chances that a row goes back to what runs, that a row loses cells, that a cell of it goes."""
+"""Chances that a row is reset to the running one, that it loses cells, and of each cell to go."""
 
 
 class Contest(NamedTuple):
     """Jobs that compete for GPUs: rows in order of precedence, columns are nodes.
 
-    `speedup[j, n, g]` is that of job j on g GPUs of n nodes, the last n for all more; `held` the
-    GPUs it holds, `limit` the most it may hold of each node. A job takes `low` to `high` GPUs or
-    none; a pinned one stays as it is. `kept` is what is left of a speedup after a restart.
+    `speedup[j, n, g]` is the speedup of job j on g GPUs of n nodes; the last n stands for all
+    larger ones. `held` are its GPUs now, `limit` the most on each node. A job takes `low` to `high`
+    GPUs or none; a pinned one stays. `kept` is the factor of a speedup after a restart.
     """
 
     speedup: Floats
@@ -55,8 +53,7 @@ def search(
 ) -> tuple[Ints, Ints]:
     """Returns the best allocation found and the distinct survivors, at most `size`, best first.
 
-    `population` holds the allocations to begin with, [any number, jobs, nodes]; what runs now is
-    always one of them.
+    `population` are the first allocations, [any number, jobs, nodes]; the running one is added.
     """
     word = np.array([seed], dtype=np.uint64)
     states = np.empty((2 * size, *contest.held.shape), dtype=np.int64)
@@ -98,30 +95,32 @@ def _evolve(
 
 @compiled
 def _survive(cost: Floats, mark: Words, alive: Ints, spare: Ints) -> int:
-    """Parts all slots into the best distinct ones, in front in `alive`, and the rest."""
+    """Moves the best distinct slots to the front of `alive`; returns their number."""
     size = len(alive)
+    # By slot number first: a stable sort then breaks ties of cost the same way everywhere.
     slots = np.sort(np.concatenate((alive, spare)))
     slots = slots[np.argsort(cost[slots], kind="mergesort")]
-    kept = 0
+    survivors = 0
     rest = 0
     twins = np.empty(2 * size, dtype=np.int64)
     for slot in slots:
+        # Equal allocations have equal costs, so only the last survivors of this cost are compared.
         twin = False
-        k = min(kept, size) - 1
+        k = min(survivors, size) - 1
         while k >= 0 and cost[alive[k]] == cost[slot]:
             twin = twin or mark[alive[k]] == mark[slot]
             k -= 1
-        if twin or kept == size or cost[slot] == np.inf:
+        if twin or survivors == size or cost[slot] == np.inf:
             twins[rest] = slot
             rest += 1
         else:
-            alive[kept] = slot
-            kept += 1
-    for k in range(kept, size):
-        alive[k] = twins[k - kept]
+            alive[survivors] = slot
+            survivors += 1
+    for k in range(survivors, size):
+        alive[k] = twins[k - survivors]
     for k in range(size):
-        spare[k] = twins[size - kept + k]
-    return kept
+        spare[k] = twins[size - survivors + k]
+    return survivors
 
 
 @compiled
@@ -142,7 +141,7 @@ def _below(n: int, word: Words) -> int:
 
 @compiled
 def _fitter(cost: Floats, alive: Ints, parents: int, word: Words) -> int:
-    """Returns the better of two parents drawn."""
+    """Returns the better of two random parents."""
     a, b = _below(parents, word), _below(parents, word)
     return a if cost[alive[a]] <= cost[alive[b]] else b
 
@@ -185,10 +184,11 @@ def _mutate(contest: Contest, state: Ints, word: Words) -> None:
 
 @compiled
 def _repair(contest: Contest, state: Ints, word: Words) -> None:
-    """Makes an allocation legal: one spread job a node, no more than there is, enough or none."""
+    """Makes an allocation legal: one spread job per node, within capacity, enough GPUs or none."""
     jobs, nodes = state.shape
     spread_here = np.zeros(nodes, dtype=np.bool_)
     left = contest.capacity.copy()
+    # Pinned jobs first: they keep their nodes whatever rows come before them.
     for j in range(jobs):
         if contest.pinned[j]:
             state[j] = contest.held[j]
@@ -208,6 +208,7 @@ def _repair(contest: Contest, state: Ints, word: Words) -> None:
         for n in range(nodes):
             state[j, n] = min(state[j, n], left[n], contest.limit[j, n])
             left[n] -= state[j, n]
+    # Last, since only now the GPUs left for jobs below their least are known.
     for j in range(jobs):
         total = state[j].sum()
         if 0 < total < contest.low[j] and not contest.pinned[j]:
@@ -216,7 +217,7 @@ def _repair(contest: Contest, state: Ints, word: Words) -> None:
 
 @compiled
 def _shorten(row: Ints, most: int, word: Words) -> None:
-    """Takes GPUs off a job that has too many, all nodes being alike."""
+    """Removes surplus GPUs of a job, from a random node on."""
     surplus = row.sum() - most
     nodes = len(row)
     at = _below(nodes, word) if surplus > 0 else 0
@@ -231,7 +232,7 @@ def _shorten(row: Ints, most: int, word: Words) -> None:
 
 @compiled
 def _complete(contest: Contest, state: Ints, j: int, left: Ints, spread_here: Bools) -> None:
-    """Gives a job the least it can run on, on its own nodes first; else takes all it has."""
+    """Gives a job its least GPUs, on its own nodes first; otherwise removes all its GPUs."""
     row = state[j]
     missing = contest.low[j] - row.sum()
     took = np.zeros(len(row), dtype=np.int64)
@@ -276,7 +277,7 @@ def _cost(contest: Contest, state: Ints) -> float:
 
 @compiled
 def _mark(state: Ints) -> np.uint64:
-    """Returns a number that tells allocations apart (FNV-1a)."""
+    """Returns a hash of an allocation (FNV-1a)."""
     mark = np.uint64(0xCBF29CE484222325)
     for cell in state.ravel():
         mark = (mark ^ np.uint64(cell)) * np.uint64(0x100000001B3)

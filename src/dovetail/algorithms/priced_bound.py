@@ -1,12 +1,12 @@
-"""A bound certified by prices: what jobs would pay if GPU time had a price at every instant.
+"""A bound certified by prices of GPU time.
 
-Give every GPU-second of interval i any price `p_i >= 0`, in seconds of flow. Every schedule
-pays for the capacity it uses, which is at most all of it, so
+Let every GPU-second of interval i have a price `p_i >= 0`, in seconds of flow. Every schedule pays
+for the capacity it uses, which is at most all of it, so
 
     sum of flows >= sum over jobs of min over the job's own schedules (flow + price of its area)
                     - price of all the capacity.
 
-Each job's minimum is found exactly, in continuous time and with its true finish. So any prices
+Each job's minimum is computed exactly, in continuous time and with its true finish. So any prices
 certify a bound: those of a coarse grid, of a sample of the jobs, or of a solver stopped early.
 """
 
@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 
 import numpy as np
-import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Floats
 from dovetail.algorithms.demand import JobDemand
 from dovetail.algorithms.speed import SpeedTimeline
 
-FloatArray = npt.NDArray[np.float64]
 INF = float("inf")
 
 
@@ -29,8 +28,8 @@ INF = float("inf")
 class Prices:
     """A price per GPU-second in each interval `edge_s[i]` to `edge_s[i + 1]`; free elsewhere."""
 
-    edge_s: FloatArray
-    per_gpu_s: FloatArray
+    edge_s: Floats
+    per_gpu_s: Floats
 
     def __post_init__(self) -> None:
         if self.edge_s.size != self.per_gpu_s.size + 1 or bool((np.diff(self.edge_s) <= 0).any()):
@@ -40,12 +39,12 @@ class Prices:
 
 
 def priced_flow_s(demand: JobDemand, capacity: SpeedTimeline, prices: Prices) -> float:
-    """Returns the least sum of flow times that `prices` certify. Zero prices certify the span."""
+    """Returns the least sum of flow times that prices certify. Zero prices certify the span."""
     everything = float(prices.per_gpu_s @ np.diff(capacity.work_by(prices.edge_s)))
     return float(least_payments_s(demand, prices).sum()) - everything
 
 
-def least_payments_s(demand: JobDemand, prices: Prices) -> FloatArray:
+def least_payments_s(demand: JobDemand, prices: Prices) -> Floats:
     """Returns, per job, the least of its flow plus the price of the area it uses."""
     edges = [-INF, *prices.edge_s.tolist(), INF]
     price = [0.0, *prices.per_gpu_s.tolist(), 0.0]
@@ -70,10 +69,10 @@ def _least_payment(
 ) -> float:
     """Returns the least of (end - release + payment) over all ends, for one job.
 
-    Time runs on from the release; `basket` always holds the cheapest progress on offer so far,
-    1 in all, dearest on top (not yet available progress costs infinitely much). Newer, cheaper
-    progress drives out the dearest. Between the basket's changes the payment falls linearly,
-    so its least value is at one of them. Segments are (GPU-seconds per progress, rate).
+    Time runs from the release on. The basket is always the cheapest progress offered so far, 1 in
+    all, dearest on top; progress that is not yet available costs infinitely much. Newer, cheaper
+    progress replaces the dearest. Between changes of the basket the payment falls linearly, so its
+    least value is at a change. Segments are (GPU-seconds per progress, rate).
     """
     basket = _Basket([(-INF, 1.0)])
     now, best = release_s, INF

@@ -1,10 +1,10 @@
-"""Replicas on servers with a shorter iteration than Heavy-Edge's, found by exchanging (our own).
+"""A local search for placements with shorter iterations than those of Heavy-Edge (our own).
 
-A-SRPT's greedy cuts a graph by bytes. What counts is (7), the slowest stage anywhere: a stage that
-is cut reduces its gradients through a share of the NIC that grows with its replicas on a server, so
-that the least piece of a stage decides and a single replica beside a full server is worst. This
-starts from Heavy-Edge and three plain layouts, and moves replicas between the slowest server and
-another while that makes the slower of the two faster. So it is never slower than Heavy-Edge.
+A-SRPT's greedy algorithm cuts a graph by bytes. But (7) counts the slowest stage anywhere: a stage
+that is cut reduces its gradients through a share of the NIC that grows with its replicas on a
+server, so the smallest piece of a stage decides and one replica beside a full server is worst. The
+search starts from Heavy-Edge and three plain layouts, and moves replicas between the slowest server
+and another while the slower of the two gets faster. So it is never slower than Heavy-Edge.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dovetail.algorithms.job_graph import GraphStage
 from dovetail.algorithms.pipeline_time import Links, stage_parts
 
 Held = dict[int, int]
-"""The replicas of each stage that a server holds; a stage that it does not hold is left out."""
+"""The replicas of each stage on a server; stages without replicas there are left out."""
 Ways = Callable[[int, int], Iterator[Held]]
-"""What the first of two servers may hold; the other one gets the rest of what both have."""
+"""Yields replicas for the first of two servers; the second one gets the rest of both."""
 GAIN = 1e-9
-"""Relative gain from which on an exchange counts: exact ties leave things as they are."""
+"""Least relative gain of an exchange: exact ties change nothing."""
 
 
 def refined_replicas(
@@ -82,7 +82,7 @@ class ReplicaTimes:
 
     @staticmethod
     def _saved(stages: Sequence[GraphStage], s: int, near: int, links: Links) -> float:
-        """Returns what a replica of the stage beside saves stage `s` by being on its server."""
+        """Returns the seconds stage `s` saves per replica of a neighbour stage on its server."""
         if not 0 <= near < len(stages):
             return 0.0
         apart = [0.0] * len(stages)
@@ -95,11 +95,11 @@ class ReplicaTimes:
     @staticmethod
     @lru_cache(maxsize=4096)
     def of(stages: tuple[GraphStage, ...], links: Links) -> ReplicaTimes:
-        """Returns the tables of a job on a kind of server, reckoned once."""
+        """Returns the tables of a job on a kind of server, computed once."""
         return ReplicaTimes(stages, links)
 
     def stage_s(self, held: Held, s: int) -> float:
-        """Returns the seconds of a stage that a server holds."""
+        """Returns the seconds of a stage on a server."""
         before_s, after_s = self._saved_s[s]
         seconds = self._by_count[s][held[s]]
         if s - 1 in held:
@@ -109,11 +109,11 @@ class ReplicaTimes:
         return seconds
 
     def slowest(self, held: Held) -> tuple[float, int]:
-        """Returns the seconds of the slowest stage on a server, and that stage; -1: none there."""
+        """Returns the seconds of the slowest stage on a server, and that stage; -1 if empty."""
         return max(((self.stage_s(held, s), s) for s in held), default=(0.0, -1))
 
     def longest_s(self, held: Held, limit_s: float) -> float:
-        """Returns the seconds of the slowest stage, infinite where they are not below a limit."""
+        """Returns the seconds of the slowest stage, infinite if they reach a limit."""
         longest_s = 0.0
         for s in held:
             seconds = self.stage_s(held, s)
@@ -151,7 +151,7 @@ class _Search:
                 return self._slowest[at][0]
 
     def _improve(self, at: int, ways: Ways) -> bool:
-        """Takes the way after which the slower of two servers is fastest, if one helps."""
+        """Makes the exchange after which the slower of two servers is fastest, if one helps."""
         worst_s, slowest = self._slowest[at]
         mine = self._times[at]
         least_s, best = worst_s * (1 - GAIN), None
@@ -181,7 +181,7 @@ class _Search:
         return sum(self._slices[s] * here for s, here in held.items())
 
     def _rest(self, at: int, other: int, here: Held) -> Held:
-        """Returns what is left for one server of what two have."""
+        """Returns the replicas of two servers that are left for the second."""
         rest = dict(self.held[other])
         for s, held in self.held[at].items():
             rest[s] = rest.get(s, 0) + held
@@ -193,10 +193,10 @@ class _Search:
         return rest
 
     def _exchanges(self, at: int, other: int) -> Iterator[Held]:
-        """Yields what `at` holds after replicas of a stage went each way: one, or all that can.
+        """Yields the replicas of `at` after an exchange of two stages: one replica, or all.
 
-        The slowest stage gets faster only if all of it leaves, or more of it or of a stage beside
-        come: nothing else is tried.
+        The slowest stage gets faster only if all of it leaves, or if more of it or of a neighbour
+        stage arrives: nothing else is tried.
         """
         slowest = self._slowest[at][1]
         here, there = self.held[at], self.held[other]
@@ -217,10 +217,10 @@ class _Search:
                         yield _moved(here, give, given, take, taken)
 
     def _recuts(self, at: int, other: int) -> Iterator[Held]:
-        """Yields what `at` holds if it takes replicas that follow one another of all they have.
+        """Yields the replicas of `at` if it takes consecutive ranks of both servers.
 
-        Ranks go round: the first stage follows the last. It frees straight pipelines, whose
-        neighbours an exchange of single stages would part. Replicas of one width only.
+        Ranks wrap around. This helps straight pipelines, whose neighbours an exchange of single
+        stages would separate. Only for replicas of one width.
         """
         here, there = self.held[at], self.held[other]
         stages = sorted({*here, *there})
@@ -237,7 +237,7 @@ class _Search:
 
 
 def _moved(held: Held, give: int, given: int, take: int, taken: int) -> Held:
-    """Returns what a server holds after it gave and took replicas of two stages."""
+    """Returns the replicas of a server after it gave some of one stage for some of another."""
     on = dict(held)
     on[take] = on.get(take, 0) + taken
     if on[give] == given:
@@ -260,7 +260,7 @@ def _starts(
 
 
 def _counted(stages: Sequence[GraphStage], server_of: Sequence[int], servers: int) -> list[Held]:
-    """Returns what each server holds, from the server of each rank."""
+    """Returns the replicas on each server, from the server of each rank."""
     held: list[Held] = [{} for _ in range(servers)]
     rank = 0
     for s, stage in enumerate(stages):
@@ -274,7 +274,7 @@ def _counted(stages: Sequence[GraphStage], server_of: Sequence[int], servers: in
 def _whole_stages(stages: Sequence[GraphStage], capacities: Sequence[int]) -> list[Held] | None:
     """Returns a layout that cuts as few stages as it can, the most to reduce first.
 
-    A stage goes to the tightest server that holds all of it; where none does, to those with most
+    A stage goes to the tightest server with room for all of it; otherwise to the servers with most
     room, one after another.
     """
     room, held = list(capacities), [Held() for _ in capacities]
@@ -299,7 +299,7 @@ def _whole_stages(stages: Sequence[GraphStage], capacities: Sequence[int]) -> li
 def _in_order(
     stages: Sequence[GraphStage], capacities: Sequence[int], order: Sequence[int]
 ) -> list[Held] | None:
-    """Returns ranks in their own order on servers in this one."""
+    """Returns the ranks in their own order on servers in this order."""
     held = [Held() for _ in capacities]
     servers = iter(order)
     at, room = -1, 0

@@ -1,50 +1,48 @@
-"""The search behind `regulation.regulate`: dynamic programming over (job, GPUs to give out)."""
+"""The optimum of `regulation.regulate`: dynamic programming over (job, GPUs to hand out)."""
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Ints
 from dovetail.algorithms.compiled import compiled
 
-Ints = npt.NDArray[np.int64]
-
 IMPOSSIBLE = 1 << 40
-"""The cost of what cannot be done; no sum of differences comes near half of it."""
+"""The cost of an impossible state; sums of differences stay far below half of it."""
 
 
-def nearest_shares(given: Ints, sure: Ints, caps: Ints, gpus_per_machine: int, idle: int) -> Ints:
-    """Returns allowed shares from `sure` to `caps`, `idle` GPUs more in all if that can be.
+def nearest_shares(targets: Ints, sure: Ints, caps: Ints, gpus_per_machine: int, idle: int) -> Ints:
+    """Returns allowed shares from `sure` to `caps`, with `idle` GPUs more in all if possible.
 
-    All have a share; `least[i, t]` is the least sum of differences of the jobs from i on if they
-    get t GPUs beyond what is sure. Read forwards, the first job takes the most that costs nothing.
+    All jobs have a share. `least[i, t]` is the least sum of differences of jobs i, i+1, ... if they
+    get t GPUs beyond `sure`. Reading forwards, each job takes the most that keeps the optimum.
     """
-    least = np.full((given.size + 1, idle + 1), IMPOSSIBLE, dtype=np.int64)
+    least = np.full((targets.size + 1, idle + 1), IMPOSSIBLE, dtype=np.int64)
     least[-1, 0] = 0
-    for i in range(given.size - 1, -1, -1):
-        _add_job(least, i, given[i], sure[i], caps[i], gpus_per_machine)
+    for i in range(targets.size - 1, -1, -1):
+        _add_job(least, i, targets[i], sure[i], caps[i], gpus_per_machine)
     possible = np.flatnonzero(least[0] < IMPOSSIBLE // 2)
     chosen = np.empty_like(sure)
-    _read_off(least, given, sure, caps, gpus_per_machine, possible[-1], chosen)
+    _read_off(least, targets, sure, caps, gpus_per_machine, possible[-1], chosen)
     return chosen
 
 
 @compiled
-def _add_job(least: Ints, i: int, given: int, sure: int, cap: int, machine: int) -> None:
-    """Fills row i: the job keeps what is sure, doubles below a machine, or has whole machines."""
+def _add_job(least: Ints, i: int, target: int, sure: int, cap: int, machine: int) -> None:
+    """Fills row i: the job keeps its sure share, doubles below a machine, or has whole machines."""
     after, here = least[i + 1], least[i]
     for t in range(len(here)):
-        here[t] = after[t] + given - sure
+        here[t] = after[t] + target - sure
     share = 2 * sure
     while share < machine and share <= cap:
         for t in range(share - sure, len(here)):
-            here[t] = min(here[t], after[t - share + sure] + share - given)
+            here[t] = min(here[t], after[t - share + sure] + share - target)
         share *= 2
     first = (sure // machine + 1) * machine - sure
     last = cap // machine * machine - sure
     if first > last:
         return
-    # Whole machines all cost `given` less than they are, so the best is a minimum over a window
+    # Whole machines all cost `target` less than they are, so the best is a minimum over a window
     # that slides along each residue: `queue` holds its candidates, rising.
     queue = np.empty(len(here) // machine + 1, dtype=np.int64)
     for residue in range(min(machine, len(here) - first)):
@@ -58,22 +56,22 @@ def _add_job(least: Ints, i: int, given: int, sure: int, cap: int, machine: int)
             while queue[head] < t - last:
                 head += 1
             best = queue[head]
-            here[t] = min(here[t], after[best] - best + t + sure - given)
+            here[t] = min(here[t], after[best] - best + t + sure - target)
 
 
 @compiled
 def _read_off(
-    least: Ints, given: Ints, sure: Ints, caps: Ints, machine: int, left: int, chosen: Ints
+    least: Ints, targets: Ints, sure: Ints, caps: Ints, machine: int, left: int, chosen: Ints
 ) -> None:
-    """Writes the shares of one optimum that gives out `left` GPUs, the largest for the first."""
-    for i in range(len(given)):
+    """Writes the shares of one optimum that hands out `left` GPUs; earlier jobs get more."""
+    for i in range(len(targets)):
         share = min(caps[i], sure[i] + left) // machine * machine
         if share <= sure[i]:
             share = machine // 2
         while share > sure[i]:
             more = share - sure[i]
             if share <= caps[i] and more <= left:
-                cost = least[i + 1, left - more] + abs(share - given[i])
+                cost = least[i + 1, left - more] + abs(share - targets[i])
                 if cost == least[i, left]:
                     break
             share = share - machine if share > machine else share // 2

@@ -1,8 +1,8 @@
-"""One machine, jobs that may be interrupted: the two orders that are best possible there.
+"""Two optimal preemptive orders on a single machine.
 
 Shortest remaining first minimises the sum of completion times (and the number of unfinished
 jobs at every instant, whatever the speed does). Smallest total size first minimises the sum of
-mean busy times. Both are lower bounds for a cluster that is stronger than any real one.
+mean busy times. Both give lower bounds, since such a machine is stronger than any real cluster.
 """
 
 from heapq import heappop, heappush
@@ -10,15 +10,13 @@ from heapq import heappop, heappush
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.algorithms.arrays import Floats, Ints
 from dovetail.algorithms.speed import SpeedTimeline
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 def srpt_completions(
     release_s: npt.ArrayLike, size: npt.ArrayLike, speed: SpeedTimeline | None = None
-) -> FloatArray:
+) -> Floats:
     """Returns when each job ends under preemptive shortest-remaining-first; ties (release, index).
 
     Without `speed` the machine does one unit of size a second. Releases in any order. A job
@@ -26,15 +24,15 @@ def srpt_completions(
     """
     release, sizes, order = _checked(release_s, size)
     arrival = release if speed is None else speed.work_by(release)
-    done = np.empty(release.size)
-    done[order] = _srpt(arrival[order].tolist(), sizes[order].tolist())
-    # Equal work clocks may lie before the release, where the machine stood still.
-    return done if speed is None else np.maximum(speed.time_of(done), release)
+    ends = np.empty(release.size)
+    ends[order] = _srpt(arrival[order].tolist(), sizes[order].tolist())
+    # While the machine stands still, equal amounts of work may map to times before the release.
+    return ends if speed is None else np.maximum(speed.time_of(ends), release)
 
 
 def mean_busy_times(
     release_s: npt.ArrayLike, size: npt.ArrayLike, speed: SpeedTimeline | None = None
-) -> FloatArray:
+) -> Floats:
     """Returns when, on average, each job's work is done under preemptive smallest-size-first.
 
     Priority is the total size, ties (release, index). The sum of these times is the least
@@ -48,17 +46,15 @@ def mean_busy_times(
     else:
         with np.errstate(invalid="ignore"):
             moment = speed.time_integral(end) - speed.time_integral(start)
-        moment[np.isnan(moment)] = np.inf  # both ends lie where a stopped machine never comes
+        moment[np.isnan(moment)] = np.inf  # both ends are beyond a stopped machine's work
     busy = np.bincount(order[owner], weights=moment, minlength=release.size)
     worked = np.bincount(order[owner], weights=end - start, minlength=release.size)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(worked > 0, busy / worked, release)
 
 
-def _checked(
-    release_s: npt.ArrayLike, size: npt.ArrayLike
-) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Returns releases, sizes and the order (release, index), or refuses nonsense."""
+def _checked(release_s: npt.ArrayLike, size: npt.ArrayLike) -> tuple[Floats, Floats, Ints]:
+    """Returns releases, sizes and the order (release, index). Raises ValueError."""
     release = np.asarray(release_s, dtype=np.float64)
     sizes = np.asarray(size, dtype=np.float64)
     if release.ndim != 1 or release.shape != sizes.shape:
@@ -73,7 +69,7 @@ def _srpt(arrival: list[float], left: list[float]) -> list[float]:
 
     The heap holds waiting jobs as (left, position); the running job is kept outside it.
     """
-    done = [0.0] * len(left)
+    ends = [0.0] * len(left)
     waiting: list[tuple[float, int]] = []
     running: tuple[float, int] | None = None
     now = 0.0
@@ -83,7 +79,7 @@ def _srpt(arrival: list[float], left: list[float]) -> list[float]:
             if end > release:
                 running = (end - release, running[1])
                 break
-            done[running[1]] = now = end
+            ends[running[1]] = now = end
             running = heappop(waiting) if waiting else None
         now = release
         newcomer = (left[position], position)
@@ -96,15 +92,13 @@ def _srpt(arrival: list[float], left: list[float]) -> list[float]:
             heappush(waiting, newcomer)
     while running is not None:
         now += running[0]
-        done[running[1]] = now
+        ends[running[1]] = now
         running = heappop(waiting) if waiting else None
-    return done
+    return ends
 
 
-def _smallest_first(
-    arrival: list[float], size: list[float]
-) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Returns the stretches (position, start, end) in which jobs run, on a machine of speed 1."""
+def _smallest_first(arrival: list[float], size: list[float]) -> tuple[Ints, Floats, Floats]:
+    """Returns the periods (position, start, end) in which jobs run, on a machine of speed 1."""
     left = list(size)
     present: list[tuple[float, int]] = []
     owner: list[int] = []

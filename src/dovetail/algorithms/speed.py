@@ -1,8 +1,7 @@
 """A machine whose speed changes at known instants: constant, or a capacity timeline.
 
-Work and time are each other's clock: `work_by` says how much can be done by an instant and
-`time_of` the first instant by which that much can. One machine of speed 1 in work time serves
-every timeline.
+`work_by` converts time to work and `time_of` work to time, so one machine of speed 1 in work time
+serves every timeline.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from dovetail.algorithms.arrays import Floats
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,8 @@ class SpeedTimeline:
     Nothing is done before the first start.
     """
 
-    start_s: FloatArray
-    speed: FloatArray
+    start_s: Floats
+    speed: Floats
 
     def __post_init__(self) -> None:
         if self.start_s.ndim != 1 or self.start_s.shape != self.speed.shape:
@@ -48,13 +47,13 @@ class SpeedTimeline:
             np.asarray(start_s, dtype=np.float64), np.asarray(speed, dtype=np.float64)
         )
 
-    def work_by(self, at_s: npt.ArrayLike) -> FloatArray:
+    def work_by(self, at_s: npt.ArrayLike) -> Floats:
         """Returns the work that can be done by each instant."""
         at = np.asarray(at_s, dtype=np.float64)
         piece = np.maximum(np.searchsorted(self.start_s, at, side="right") - 1, 0)
         return self._work[piece] + self.speed[piece] * np.maximum(at - self.start_s[piece], 0.0)
 
-    def time_of(self, work: npt.ArrayLike) -> FloatArray:
+    def time_of(self, work: npt.ArrayLike) -> Floats:
         """Returns the first instant by which each amount of work can be done; inf if never."""
         amount = np.asarray(work, dtype=np.float64)
         piece = np.maximum(np.searchsorted(self._work, amount, side="left") - 1, 0)
@@ -63,7 +62,7 @@ class SpeedTimeline:
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.start_s[piece] + np.where(more > 0, more / speed, 0.0)
 
-    def time_integral(self, work: npt.ArrayLike) -> FloatArray:
+    def time_integral(self, work: npt.ArrayLike) -> Floats:
         """Returns the integral of `time_of` from the first unit of work up to each amount."""
         amount = np.asarray(work, dtype=np.float64)
         piece = np.maximum(np.searchsorted(self._work, amount, side="left") - 1, 0)
@@ -74,12 +73,12 @@ class SpeedTimeline:
         return self._moment[piece] + np.where(more > 0, part, 0.0)
 
     @cached_property
-    def _work(self) -> FloatArray:
-        """Holds the work done by each start."""
+    def _work(self) -> Floats:
+        """The work done by each start."""
         return np.concatenate(([0.0], np.cumsum(self.speed[:-1] * np.diff(self.start_s))))
 
     @cached_property
-    def _moment(self) -> FloatArray:
-        """Holds the integral of `time_of` over the work done by each start."""
+    def _moment(self) -> Floats:
+        """The integral of `time_of` over the work done by each start."""
         middle = (self.start_s[:-1] + self.start_s[1:]) / 2
         return np.concatenate(([0.0], np.cumsum(np.diff(self._work) * middle)))

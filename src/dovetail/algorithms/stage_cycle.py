@@ -1,7 +1,7 @@
-"""How long one iteration of jobs takes that take turns on the resources (Muri section 4.1).
+"""The time of one iteration of jobs that take turns on resources (Muri section 4.1).
 
 A row is a job: its seconds on each resource in stage order. A job with offset o uses resource
-(o + j) mod k in phase j; distinct offsets keep two jobs off one resource.
+(o + j) mod k in phase j; with distinct offsets no two jobs use one resource at a time.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ from functools import lru_cache
 from itertools import permutations
 
 import numpy as np
-import numpy.typing as npt
+
+from dovetail.algorithms.arrays import Floats, Ints
 
 BARRIER, OVERLAPPED = "barrier", "overlapped"
 CYCLES = (BARRIER, OVERLAPPED)
 Row = Sequence[float]
 Stages = tuple[float, float, float]
 """Seconds of loading, on the GPU and on the network."""
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 SLOTS = 4
-"""Members an interleave set of Muri's artifact has room for."""
+"""The most members of an interleave set in Muri's artifact."""
 SETTLED = 1e-3
-"""Relative difference at which the artifact takes its recurrence to have settled."""
+"""Relative difference below which the artifact regards its recurrence as settled."""
 
 
 def cycle_s(rows: Sequence[Row], offsets: Sequence[int], cycle: str = BARRIER) -> float:
@@ -44,11 +43,11 @@ def barrier_s(rows: Sequence[Row], offsets: Sequence[int]) -> float:
 
 
 def overlapped_s(rows: Sequence[Row], offsets: Sequence[int]) -> float:
-    """Returns the cycle that Muri's artifact computes: stages start when the one before is done.
+    """Returns the cycle of Muri's artifact: a stage starts when the one before is done.
 
-    All before the last two resources is loading, which spans two slots. Offsets are slots; one
-    that nobody holds stays empty. Members of consecutive slots give the artifact's recurrence,
-    two that lie two slots apart its extra case for pairs.
+    All resources but the last two count as loading, which spans two slots. Offsets are slots; free
+    slots stay empty. Members of consecutive slots give the artifact's recurrence, two members two
+    slots apart its extra case for pairs.
     """
     if len(rows) == 1:
         return sum(rows[0])
@@ -60,29 +59,29 @@ def overlapped_s(rows: Sequence[Row], offsets: Sequence[int]) -> float:
 
 def _settled_s(slots: Sequence[Stages | None]) -> float:
     """Returns the period of the artifact's recurrence over two rounds of its four slots."""
-    done = [0.0]
+    finish = [0.0]
     for i in range(2 * SLOTS):
         net, gpu, load = (slots[(i + step) % SLOTS] for step in (1, 2, 3))
         ends = [0.0]
         if net is not None:
-            ends.append(done[i] + net[2])
+            ends.append(finish[i] + net[2])
         if gpu is not None:
-            ends.append(done[i] + gpu[1])
+            ends.append(finish[i] + gpu[1])
         if load is not None and i > 0:
-            ends.append(done[i - 1] + load[0])
-        done.append(max(ends))
+            ends.append(finish[i - 1] + load[0])
+        finish.append(max(ends))
         if i >= SLOTS:
-            now, before = done[i + 1] - done[i - 3], done[i] - done[i - 4]
+            now, before = finish[i + 1] - finish[i - 3], finish[i] - finish[i - 4]
             if abs(now - before) <= SETTLED * before:
                 return now
-    return done[2 * SLOTS] - done[SLOTS]
+    return finish[2 * SLOTS] - finish[SLOTS]
 
 
 @lru_cache(maxsize=64)
 def orderings(
     members: int, resources: int, cycle: str = BARRIER, *, consecutive: bool = False
 ) -> tuple[tuple[int, ...], ...]:
-    """Returns the offsets worth trying: all distinct ones with the first member at offset 0.
+    """Returns the offsets to try: all distinct ones with the first member at offset 0.
 
     Rotating all offsets changes nothing, so these are all (k-1)!/(k-p)! (FIX-11). With
     `consecutive` offsets are positions in a list, as equation 3 has it. The overlapped rule
@@ -126,20 +125,20 @@ def _overlapped_cycles(stage_s: Floats, sets: Ints, offsets: Sequence[int]) -> F
     columns = stage_s[:, :-2].sum(axis=1), stage_s[:, -2], stage_s[:, -1]
     load_s, gpu_s, net_s = ([c[sets[:, m]] for m in range(sets.shape[1])] for c in columns)
     member = {offset % SLOTS: m for m, offset in enumerate(offsets)}
-    done = [np.zeros(len(sets))]
+    finish = [np.zeros(len(sets))]
     for i in range(2 * SLOTS):
         net, gpu, load = (member.get((i + step) % SLOTS) for step in (1, 2, 3))
         end = np.zeros(len(sets))
         if net is not None:
-            end = np.maximum(end, done[i] + net_s[net])
+            end = np.maximum(end, finish[i] + net_s[net])
         if gpu is not None:
-            end = np.maximum(end, done[i] + gpu_s[gpu])
+            end = np.maximum(end, finish[i] + gpu_s[gpu])
         if load is not None and i > 0:
-            end = np.maximum(end, done[i - 1] + load_s[load])
-        done.append(end)
-    answer = done[2 * SLOTS] - done[SLOTS]
-    # Backwards, so that the first step at which a set has settled has the last word.
+            end = np.maximum(end, finish[i - 1] + load_s[load])
+        finish.append(end)
+    answer = finish[2 * SLOTS] - finish[SLOTS]
+    # Backwards, so that the first step at which a set has settled decides.
     for i in reversed(range(SLOTS, 2 * SLOTS)):
-        now, before = done[i + 1] - done[i - 3], done[i] - done[i - 4]
+        now, before = finish[i + 1] - finish[i - 3], finish[i] - finish[i - 4]
         answer = np.where(np.abs(now - before) <= SETTLED * before, now, answer)
     return np.asarray(answer)

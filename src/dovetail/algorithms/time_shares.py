@@ -1,7 +1,7 @@
-"""What part of the time jobs should run alone and in which company: one linear programme.
+"""The shares of time that jobs should run alone or together: one linear programme.
 
-Jobs alike in all that matters form a group and share one variable: averaged over such jobs any
-solution is a solution still, so nothing is lost by it. Gavel (OSDI 2020) sections 3 and 4;
+Identical jobs form a group and share one variable: averaging a solution over such jobs gives a
+solution, so nothing is lost. Gavel (OSDI 2020) sections 3 and 4;
 ALGORITHMS section 6.
 """
 
@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from dovetail.algorithms.arrays import Floats
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-Floats = NDArray[np.float64]
 USE_ALL = 1e-3
-"""Weight of the work done in all, against what the objective is about: it fills what is left."""
+"""Weight of all work done beside the objective: it uses capacity that the objective leaves."""
 
 
 class SharingGroup(NamedTuple):
-    """So many jobs of so many GPUs each; every job must advance by `need` times the target."""
+    """Identical jobs of `gpus` GPUs each; every job must advance by `need` times the target."""
 
     jobs: int
     gpus: int
@@ -30,7 +30,7 @@ class SharingGroup(NamedTuple):
 
 
 class Sharers(NamedTuple):
-    """A job of one group on its GPUs with `guests` jobs of another, and the speed of each."""
+    """A job of one group that shares its GPUs with `guests` jobs of another, and their speeds."""
 
     host: int
     guest: int
@@ -40,7 +40,7 @@ class Sharers(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """The part of the time each job of a group runs alone, and how many of each company run."""
+    """The share of time each job of a group runs alone, and the number of each pair that runs."""
 
     target: float
     alone: Floats
@@ -50,10 +50,10 @@ class Shares(NamedTuple):
 def time_shares(
     groups: Sequence[SharingGroup], companies: Sequence[Sharers], gpus: float
 ) -> Shares:
-    """Returns the shares of time that maximise z, every job advancing at least at `need * z`.
+    """Returns the shares of time that maximise z, where every job advances at least at `need * z`.
 
-    No job runs more than all the time, and no more than `gpus` GPUs are in use. Among solutions
-    of equal z more work is done rather than less.
+    No job runs more than all the time, and at most `gpus` GPUs are in use. Among solutions of equal
+    z the one with more work is better.
     """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array, eye_array, hstack, vstack
@@ -83,9 +83,9 @@ def time_shares(
 
 
 def _rows(companies: Sequence[Sharers], jobs: Floats) -> tuple[csr_array, csr_array]:
-    """Returns, per job of a group, the time and the work that one of each company gives it.
+    """Returns, per job of a group, the time and the work from one of each pair.
 
-    NOTE: sparse, each column has two entries: 2,000 waiting jobs make 100,000 companies.
+    NOTE: sparse, with two entries per column: 2,000 waiting jobs make 100,000 pairs.
     """
     from scipy.sparse import csr_array
 
@@ -97,5 +97,5 @@ def _rows(companies: Sequence[Sharers], jobs: Floats) -> tuple[csr_array, csr_ar
     host_jobs, guest_jobs = jobs[sides]
     busy = np.concatenate([1 / host_jobs, guests / guest_jobs])
     speed = np.concatenate([host_speed / host_jobs, guests * guest_speed / guest_jobs])
-    # Entries of one place, of a company of alike jobs, are added.
+    # Two entries of one place, of a pair within one group, are added.
     return csr_array((busy, places), shape), csr_array((speed, places), shape)

@@ -1,8 +1,8 @@
-"""One virtual machine, shortest remaining first, as a value that time moves on (A-SRPT 5.3).
+"""One virtual machine, shortest remaining first, as an immutable value (ALGORITHMS section 5.3).
 
-What `single_machine.srpt_completions` computes for releases known beforehand, here job by job
-as they come: an arrival and a completion cost O(log n). The machine may change its speed, as a
-cluster does that loses nodes; sizes are in units of work, speed in units a second.
+It computes online what `single_machine.srpt_completions` computes for known releases: an arrival
+and a completion cost O(log n). The machine may change its speed, like a cluster that loses nodes.
+Sizes are in units of work, speed in units per second.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ NOBODY = -1
 
 
 class Present(Protocol):
-    """Says which jobs there still are."""
+    """The jobs that have not left."""
 
     def __contains__(self, job: int, /) -> bool:
-        """Tells whether a job has not left."""
-        ...
+        """Returns whether a job is present."""
 
 
 class VirtualMachine(NamedTuple):
     """A single machine: the job on it had `left` units to do at `since_s`; others wait.
 
-    `waiting` holds (units left, job). Ties go to the smaller job number.
+    `waiting` has (units left, job). Ties go to the smaller job number.
     """
 
     speed: float = 0.0
@@ -37,7 +36,7 @@ class VirtualMachine(NamedTuple):
 
     @property
     def end_s(self) -> float:
-        """Returns when the job on the machine completes if nothing else comes."""
+        """Returns when the job on the machine completes if no other arrives."""
         if self.job == NOBODY:
             return NEVER_S
         if not self.left:
@@ -46,12 +45,12 @@ class VirtualMachine(NamedTuple):
 
 
 def admitted(machine: VirtualMachine, now_s: float, job: int, size: float) -> VirtualMachine:
-    """Returns the machine after a job of some size came; all that ends by now has ended."""
+    """Returns the machine after a job arrived; `advanced` must have been called for now."""
     speed, running, left, since_s, waiting = machine
     if running == NOBODY:
         return VirtualMachine(speed, job, size, now_s, waiting)
     left_now = max(0.0, left - max(0.0, now_s - since_s) * speed)
-    # Sizes within the tolerance are equal: then the job that runs goes on.
+    # Sizes within the tolerance are equal: then the running job continues.
     if size < left_now * (1.0 - RELATIVE_TOLERANCE):
         return VirtualMachine(speed, job, size, now_s, push(waiting, (left_now, running)))
     return VirtualMachine(speed, running, left, since_s, push(waiting, (size, job)))
@@ -62,7 +61,7 @@ def advanced(
 ) -> tuple[VirtualMachine, list[int]]:
     """Returns the machine at `now_s` and the jobs completed since, in order of completion.
 
-    Jobs not `present` any more leave the machine undone, at the latest when their turn comes.
+    Jobs that are no longer `present` leave the machine uncompleted, at the latest at their turn.
     """
     completed: list[int] = []
     while True:
@@ -77,9 +76,9 @@ def advanced(
 
 
 def at_speed(machine: VirtualMachine, now_s: float, speed: float) -> VirtualMachine:
-    """Returns the machine as it goes on from now with another speed."""
-    done = (now_s - machine.since_s) * machine.speed if machine.job != NOBODY else 0.0
-    left = max(0.0, machine.left - done)
+    """Returns the machine with another speed from now on."""
+    work = (now_s - machine.since_s) * machine.speed if machine.job != NOBODY else 0.0
+    left = max(0.0, machine.left - work)
     return machine._replace(speed=speed, left=left, since_s=now_s)
 
 

@@ -1,1 +1,1 @@
-"""How long jobs are, as far as a scheduler can know."""
+"""Forecasts of job lengths."""

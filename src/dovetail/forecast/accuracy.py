@@ -1,10 +1,10 @@
-"""How good predictions are on a trace: errors on later jobs, by what was known of each.
+"""The accuracy of predictions on a trace: errors on later jobs, by evidence.
 
-Two protocols. "held out": learn from the first share of the jobs, predict the rest and learn
-nothing more, as in the A-SRPT paper; a job that had not ended when the first later one came teaches
-nothing. "online" is what a run does: each job is predicted on its submission from those that had
-ended by then. Jobs here start when they are submitted and run as long as they did,
-since a trace alone knows no queue. Both count the same jobs: the later ones.
+Two protocols. "held out", as in the A-SRPT paper: learn from the first share of the jobs, then
+predict the rest without learning; jobs that had not ended when the first later one came are not
+used. "online", as in a run: each job is predicted on its submission from the jobs ended by then.
+Jobs start on submission and run as long as they did, since a trace has no queue. Both protocols
+measure the same jobs: the later ones.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """What one method did on a trace, and how long learning and predicting took."""
+    """The errors of one method on a trace, and the seconds of learning and predicting."""
 
     method: str
     protocol: str
@@ -57,7 +57,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What was said of each job on its submission; NaN and -1 where nothing was asked."""
+    """The prediction of each job on its submission; NaN and -1 if there is none."""
 
     guess_s: Floats
     low_s: Floats
@@ -71,8 +71,8 @@ class Predictions:
             np.full(n, np.nan), np.full(n, np.nan), np.full(n, np.nan), np.full(n, -1)
         )
 
-    def ask(self, forecast: Predicted, job: int, now: float) -> None:
-        """Writes down what a forecast says of a job."""
+    def add(self, forecast: Predicted, job: int, now: float) -> None:
+        """Adds the prediction of a job."""
         self.evidence[job] = forecast.evidence(job)
         self.guess_s[job] = forecast.length_s(job, now)
         self.low_s[job], self.high_s[job] = forecast.band_s(job, now)
@@ -80,28 +80,28 @@ class Predictions:
 
 def predict_online(trace: Trace, forecast: Predicted) -> Predictions:
     """Returns the predictions of all jobs, each from those that had ended before."""
-    said = Predictions.none(len(trace))
+    predictions = Predictions.none(len(trace))
     for now, job, over in _each(moments_of(trace)):
         if over:
-            _tell(forecast, trace, job, now)
+            _learn(forecast, trace, job, now)
         else:
-            said.ask(forecast, job, now)
-    return said
+            predictions.add(forecast, job, now)
+    return predictions
 
 
 def predict_held_out(trace: Trace, forecast: Predicted, first: int) -> Predictions:
     """Returns the predictions of all but the first jobs, from those that ended before them."""
-    said = Predictions.none(len(trace))
+    predictions = Predictions.none(len(trace))
     cut_s = float(trace.jobs.submit_s[first])
     for now, job, over in _each(moments_of(trace.take(np.arange(first)), cut_s)):
         if over:
-            _tell(forecast, trace, job, now)
+            _learn(forecast, trace, job, now)
         else:
             forecast.length_s(job, now)
     forecast.freeze(cut_s)
     for job in range(first, len(trace)):
-        said.ask(forecast, job, cut_s)
-    return said
+        predictions.add(forecast, job, cut_s)
+    return predictions
 
 
 def evaluate(
@@ -120,31 +120,31 @@ def evaluate(
     began = perf_counter()
     forecast = Predicted(trace.jobs, method, seed)
     if protocol == "online":
-        said = predict_online(trace, forecast)
+        predictions = predict_online(trace, forecast)
     else:
-        said = predict_held_out(trace, forecast, first)
+        predictions = predict_held_out(trace, forecast, first)
     seconds = perf_counter() - began
     later = np.arange(len(trace)) >= first
     return Accuracy(
         method,
         protocol,
         seconds,
-        errors(said, trace.duration_s, later),
+        errors(predictions, trace.duration_s, later),
         {
-            name: errors(said, trace.duration_s, later & (said.evidence == level))
+            name: errors(predictions, trace.duration_s, later & (predictions.evidence == level))
             for level, name in enumerate(EVIDENCE)
         },
     )
 
 
-def errors(said: Predictions, ran_s: Floats, rows: NDArray[np.bool_]) -> Errors:
+def errors(predictions: Predictions, ran_s: Floats, rows: NDArray[np.bool_]) -> Errors:
     """Returns the errors of the predictions in some rows."""
     n = int(rows.sum())
     if not n:
         return Errors(0)
-    guess_s, truth_s = said.guess_s[rows], ran_s[rows]
+    guess_s, truth_s = predictions.guess_s[rows], ran_s[rows]
     off_s = np.abs(guess_s - truth_s)
-    inside = (said.low_s[rows] <= truth_s) & (truth_s <= said.high_s[rows])
+    inside = (predictions.low_s[rows] <= truth_s) & (truth_s <= predictions.high_s[rows])
     return Errors(
         n,
         float(off_s.mean()),
@@ -156,7 +156,7 @@ def errors(said: Predictions, ran_s: Floats, rows: NDArray[np.bool_]) -> Errors:
 
 
 def _rank_correlation(guess_s: Floats, truth_s: Floats) -> float:
-    """Returns Spearman's rank correlation; 0 for predictions that are all alike."""
+    """Returns Spearman's rank correlation; 0 if all predictions are equal."""
     from scipy.stats import rankdata
 
     left, right = rankdata(guess_s), rankdata(truth_s)
@@ -165,7 +165,7 @@ def _rank_correlation(guess_s: Floats, truth_s: Floats) -> float:
     return float(np.corrcoef(left, right)[0, 1])
 
 
-def _tell(forecast: Predicted, trace: Trace, job: int, now: float) -> None:
+def _learn(forecast: Predicted, trace: Trace, job: int, now: float) -> None:
     forecast.ended(job, float(trace.duration_s[job]), ENDS[trace.end[job]], now)
 
 

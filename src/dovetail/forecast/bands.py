@@ -1,8 +1,8 @@
-"""Error bands by quantiles: how far predictions like this one were off, when they were made.
+"""Error bands of predictions by quantiles of earlier errors.
 
-A job that ends tells by what factor its prediction, made on its submission, was wrong. Such factors
-are kept apart by what was known then, the latest of each; their quantiles around a new prediction
-make its band (split conformal prediction, over time).
+The end of a job gives the factor between its run time and its prediction on submission. The latest
+factors are stored by kind of evidence; their quantiles around a new prediction are its band (split
+conformal prediction, over time).
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from sortedcontainers import SortedList
 from dovetail.forecast.submissions import Submissions
 
 EVIDENCE = ("new user", "unseen key", "key seen 1 to 4 times", "key seen 5 times or more")
-"""What was known of a job on its submission, from least to most."""
+"""The evidence for a prediction on submission, from least to most."""
 NEW_USER, UNSEEN, SOME, PLENTY = range(4)
 LEVEL = 0.1
 """The band leaves out this share on either side."""
 REMEMBERED = 1000
-"""Factors kept of each kind: enough for tails of 10 %, and new enough to follow a drift."""
+"""Factors stored of each kind: enough for tails of 10 %, few enough to follow a drift."""
 FEWEST = 19
 """With fewer factors there is no band: from 0 to infinity."""
 SPREADS = (0.1, 0.5, 1.5)
-"""Edges of the spread of log run times in a key, by which bands are kept apart."""
+"""Edges of the spread of log run times in a key, by which kinds are separated."""
 
 
 class Evidence:
-    """What has ended so far, by user and key."""
+    """The ended jobs by user and key."""
 
     def __init__(self, known: Submissions) -> None:
         self._known = known
@@ -36,7 +36,7 @@ class Evidence:
         self._moments: dict[int, tuple[int, float, float]] = {}
 
     def of(self, job: int) -> int:
-        """Returns the position in `EVIDENCE` of what is known of a job now."""
+        """Returns the position in `EVIDENCE` for a job now."""
         count = self._moments.get(int(self._known.key[job]), (0, 0.0, 0.0))[0]
         if count:
             return SOME if count < 5 else PLENTY
@@ -50,7 +50,7 @@ class Evidence:
         return sum(deviation > edge for edge in SPREADS)
 
     def learn(self, job: int, log_s: float) -> None:
-        """Takes the run time of a job that has ended."""
+        """Adds the run time of an ended job."""
         self._users.add(int(self._known.user[job]))
         count, mean, squares = self._moments.get(int(self._known.key[job]), (0, 0.0, 0.0))
         off = log_s - mean
@@ -66,7 +66,7 @@ class Bands:
         self._sorted: dict[int, SortedList] = {}
 
     def learn(self, kind: int, guess_s: float, ran_s: float) -> None:
-        """Takes how a prediction of this kind turned out."""
+        """Adds the error of a prediction of this kind."""
         off = math.log(max(ran_s, 1.0) / max(guess_s, 1.0))
         latest = self._latest.setdefault(kind, deque())
         ordered = self._sorted.setdefault(kind, SortedList())
@@ -78,10 +78,10 @@ class Bands:
     def around(self, kind: int, guess_s: float) -> tuple[float, float]:
         """Returns the band around a prediction of this kind."""
         ordered = self._sorted.get(kind, ())
-        held = len(ordered)
-        if held < FEWEST:
+        count = len(ordered)
+        if count < FEWEST:
             return 0.0, math.inf
-        low = max(math.floor(LEVEL * (held + 1)), 1) - 1
-        high = held - 1 - low
+        low = max(math.floor(LEVEL * (count + 1)), 1) - 1
+        high = count - 1 - low
         base_s = max(guess_s, 1.0)
         return base_s * math.exp(ordered[low]), base_s * math.exp(ordered[high])

@@ -1,10 +1,9 @@
-"""Ours: gradient boosting on running statistics of the key, the user and the shape of a job.
+"""Our method: gradient boosting on running statistics of the key, the user and the shape of a job.
 
-Features are taken on submission from jobs that had ended by then, for training and prediction
-alike. The target is the logarithm of the run time less that of the nearest level's recent median;
-the loss is absolute error, because mean absolute error is what is reported and what a queue in
-order of length suffers from: the best answer to it is the median, and a median survives the
-logarithm.
+Features are computed on submission from jobs ended by then, for training and prediction alike. The
+target is the logarithm of the run time less that of the nearest level's recent median. The loss is
+absolute error: its optimum is the median, which is invariant under the logarithm, and the mean
+absolute error is the one that a queue in order of length suffers from.
 """
 
 from __future__ import annotations
@@ -19,81 +18,72 @@ from dovetail.algorithms.compiled import compiled
 from dovetail.core.growth import Growing
 from dovetail.core.job import Floats, Ints
 from dovetail.forecast.groups import GroupLengths, growth_reached
-from dovetail.forecast.running_statistics import FEATURES, NOBODY, Moments, RunningStatistics
+from dovetail.forecast.running_statistics import FEATURES, NOBODY, RunningStatistics
 from dovetail.forecast.submissions import Submissions
 
 NOTHING_KNOWN_S = 3600.0
-"""Predicted before any job at all has ended. Any constant would do: all jobs get the same."""
+"""The prediction before any job has ended; any constant works, since it is the same for all."""
 FIRST, GROWTH = 200, 1.3
-"""Jobs before the first training, and the growth of the history that asks for another."""
+"""Jobs before the first training, and the growth of the history before the next one."""
 ROUNDS, LEAVES, RATE = 60, 31, 0.15
-"""Trees, leaves of each, and the share of its answer that is taken."""
+"""Number of trees, leaves of each, and learning rate."""
 LEAF = -1
 MOST_ROWS = 1_000_000
-"""The latest jobs that a training looks at; the statistics remember all."""
+"""The most jobs of a training, the latest ones; the statistics cover all."""
 
 
 class Boosted(GroupLengths):
-    """Running statistics, corrected by trees trained on how they went wrong before."""
+    """Running statistics, corrected by trees trained on their errors."""
 
     def __init__(self, known: Submissions, seed: int) -> None:
         self.statistics = RunningStatistics(known)
         self._seed = seed
         self._known = known
-        self._features = Growing(np.zeros((len(known), len(FEATURES))))
-        self._ended: list[int] = []
-        self._log_s: list[float] = []
+        self.features = Growing(np.zeros((len(known), len(FEATURES))))
+        self.ended: list[int] = []
+        self.log_s: list[float] = []
         self._trained_on = 0
         self._trees: Trees | None = None
 
     def admit(self) -> None:
         """Makes room for more submissions."""
         self.statistics.admit()
-        more = len(self._known) - len(self._features.rows)
-        self._features.extend(np.zeros((more, len(FEATURES))))
+        more = len(self._known) - len(self.features.rows)
+        self.features.extend(np.zeros((more, len(FEATURES))))
 
     def guess_s(self, job: int, now: float) -> float:
-        """Returns the predicted run time, never above the user's own time limit."""
-        row, limit_s = self._features.rows[job], float(self._known.time_limit_s[job])
+        """Returns the predicted run time, at most the user's time limit."""
+        row, limit_s = self.features.rows[job], float(self._known.time_limit_s[job])
         self.statistics.describe(job, now, row)
         if row[1] == NOBODY:
             return min(NOTHING_KNOWN_S, limit_s)
-        if growth_reached(len(self._ended), self._trained_on, FIRST, GROWTH):
+        if growth_reached(len(self.ended), self._trained_on, FIRST, GROWTH):
             self.train()
         log_s = float(row[0]) + (self._trees.predict(row) if self._trees else 0.0)
         return min(math.exp(log_s), limit_s)
 
     def learn(self, job: int, ran_s: float, completed: bool, now: float) -> None:
-        """Takes a run time into the statistics at once, and keeps it for the next training."""
+        """Adds a run time to the statistics at once, and to the next training."""
         log_s = math.log(max(ran_s, 1.0))
         self.statistics.learn(job, log_s, completed, now)
-        self._ended.append(job)
-        self._log_s.append(log_s)
-
-    def study(self, moments: Moments, ran_s: Floats, completed: NDArray[np.bool_]) -> None:
-        """Learns a whole history at once and trains; `ran_s` and `completed` are by job."""
-        log_s = np.log(np.maximum(ran_s, 1.0))
-        self.statistics.replay(moments, log_s, completed, self._features.rows)
-        ended = moments[1][moments[2]]
-        self._ended += ended.tolist()
-        self._log_s += log_s[ended].tolist()
-        self.train()
+        self.ended.append(job)
+        self.log_s.append(log_s)
 
     def submitted(self, job: int, now: float) -> None:
-        """Counts a job among those of its key and its user that are not over."""
+        """Counts a job among the unfinished ones of its key and its user."""
         self.statistics.submit(job, now)
 
     def left(self, job: int) -> None:
-        """Takes a job from those that are not over."""
+        """Removes a job from the unfinished ones."""
         self.statistics.leave(job)
 
     def train(self) -> None:
         """Trains the trees on the latest ended jobs."""
-        rows = np.asarray(self._ended[-MOST_ROWS:], dtype=np.int64)
-        log_s = np.asarray(self._log_s[-MOST_ROWS:])
-        features = self._features.rows[rows]
+        rows = np.asarray(self.ended[-MOST_ROWS:], dtype=np.int64)
+        log_s = np.asarray(self.log_s[-MOST_ROWS:])
+        features = self.features.rows[rows]
         usable = features[:, 1] < NOBODY
-        self._trained_on = len(self._ended)
+        self._trained_on = len(self.ended)
         if usable.sum() >= FIRST // 2:
             self._trees = trained(features[usable], log_s[usable], self._seed)
 
@@ -111,7 +101,7 @@ def trained(features: NDArray[np.float64], log_s: Floats, seed: int) -> Trees:
         early_stopping=False,
         random_state=seed,
     )
-    # Several runs at once share the cores: threads that wait for each other cost 10 times more.
+    # Several runs share the cores: threads that wait for each other take 10 times as long.
     with threadpool_limits(1, user_api="openmp"):
         model.fit(features, log_s - features[:, 0])
     return Trees.of(model)
@@ -134,7 +124,8 @@ class Trees:
     def of(model: object) -> Trees:
         """Returns the trees of a fitted `HistGradientBoostingRegressor` without missing values.
 
-        NOTE: the library has no public way to its trees; a test holds our answers against its own.
+        NOTE: the library has no public access to its trees; a test compares our answers with its
+        own.
         """
         fitted: Any = model
         each = [one[0].nodes for one in fitted._predictors]

@@ -1,7 +1,7 @@
-"""The simple forecasts: the truth, the user's limit, the truth blurred, and nothing.
+"""The simple forecasts: the true length, the user's limit, a blurred length, and none.
 
-Each answers once per job, on arrival, and says what it knows, so that a policy that needs
-lengths fails at once when there are none.
+Each is called once per job, on arrival, and declares its knowledge, so that a policy that needs
+lengths fails at once without them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from dovetail.core.trace import Trace
 LENGTH = frozenset({"length"})
 FORECASTS = ("known", "limit", "predicted", "noisy", "unknown")
 PLAIN = ("known", "limit", "unknown")
-"""Those that have no method and no spread."""
+"""Forecasts without an argument."""
 LIVE = ("declared", "limit", "predicted", "unknown")
-"""Those of a live run."""
-
-
+"""Forecasts of a live run."""
 UNLIMITED_S = 365 * 86400.0
-"""What a job without a limit counts as where no other job says: a year, as in Slurm's backfill."""
+"""The length of a job if no job has a limit: a year, as in Slurm's backfill."""
 
 
 class FixedForecast:
@@ -35,7 +33,7 @@ class FixedForecast:
     learns: ClassVar[bool] = False
 
     def admit(self, jobs: JobTable) -> None:
-        """Takes no note: it knows every job that may come."""
+        """Does nothing: new jobs need no state."""
 
     def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
         """Learns nothing."""
@@ -47,11 +45,11 @@ class Known(FixedForecast):
     knows: ClassVar[frozenset[str]] = LENGTH
 
     def __init__(self, duration_s: Floats) -> None:
-        self._duration_s: list[float] = duration_s.tolist()
+        self._length_s: list[float] = duration_s.tolist()
 
     def length_s(self, job: int, now: float) -> float:
-        """Returns the true length."""
-        return self._duration_s[job]
+        """Returns the length of a job."""
+        return self._length_s[job]
 
 
 class TimeLimitForecast(FixedForecast):
@@ -69,44 +67,35 @@ class TimeLimitForecast(FixedForecast):
 
 
 class Declared(TimeLimitForecast):
-    """What the owner of a job says of its length; the limit where nothing is said.
+    """The length that the owner of a job declares; without one, the limit.
 
-    `said_s` gives it by the job's id, 0 where the owner does not know.
+    `declared_s` returns it by the job's id, 0 if none is declared.
     """
 
     def __init__(
-        self,
-        jobs: JobTable,
-        said_s: Callable[[str], float],
-        unlimited_s: float = UNLIMITED_S,
+        self, jobs: JobTable, declared_s: Callable[[str], float], unlimited_s: float = UNLIMITED_S
     ) -> None:
         super().__init__(jobs, unlimited_s)
-        self._said_s = said_s
+        self._declared_s = declared_s
 
     def length_s(self, job: int, now: float) -> float:
         """Returns the declared length."""
-        return self._said_s(self._jobs.job_id[job]) or super().length_s(job, now)
+        return self._declared_s(self._jobs.job_id[job]) or super().length_s(job, now)
 
 
-class Noisy(FixedForecast):
+class Noisy(Known):
     """The true length times a seeded log-normal factor of median 1 and spread `sigma`."""
-
-    knows: ClassVar[frozenset[str]] = LENGTH
 
     def __init__(self, duration_s: Floats, sigma: float, seed: int) -> None:
         if not 0 <= sigma <= 10:
             raise InputError("--forecast", f"sigma must be between 0 and 10, not {sigma}")
         factors = np.exp(sigma * np.random.default_rng(seed).standard_normal(len(duration_s)))
-        self._length_s: list[float] = (duration_s * factors).tolist()
-
-    def length_s(self, job: int, now: float) -> float:
-        """Returns the blurred length."""
-        return self._length_s[job]
+        super().__init__(duration_s * factors)
 
 
 @dataclass(frozen=True)
 class Unknown(FixedForecast):
-    """No idea of lengths; a policy that needs them refuses to run."""
+    """No lengths; a policy that needs them refuses to run."""
 
     knows: ClassVar[frozenset[str]] = frozenset()
 
@@ -125,8 +114,6 @@ def parse_forecast(text: str, trace: Trace, seed: int) -> Forecast:
         raise InputError("--forecast", f"'{name}' takes no '{argument}'", f"as in {name}")
     if name == "known":
         return Known(trace.duration_s)
-    if name == "unknown":
-        return Unknown()
     if name == "limit":
         limits = trace.jobs.time_limit_s
         if len(trace) and not np.isfinite(limits).any():
@@ -141,32 +128,34 @@ def parse_forecast(text: str, trace: Trace, seed: int) -> Forecast:
         except ValueError:
             raise InputError("--forecast noisy", "it wants a spread", "as in noisy:0.5") from None
         return Noisy(trace.duration_s, sigma, seed)
-    if name == "predicted":
-        from dovetail.forecast.predicted import DEFAULT, Predicted
-
-        return Predicted(trace.jobs, argument or DEFAULT, seed)
-    raise InputError("--forecast", f"unknown '{name}'", nearest(name, FORECASTS))
+    return _unknown_or_predicted(name, argument, trace.jobs, seed, FORECASTS)
 
 
 def parse_live_forecast(
-    text: str, jobs: JobTable, said_s: Callable[[str], float], seed: int
+    text: str, jobs: JobTable, declared_s: Callable[[str], float], seed: int
 ) -> Forecast:
-    """Returns the forecast of a live run, whose table grows and whose truth nobody knows.
+    """Returns the forecast of a live run, whose table grows.
 
-    Forms: `declared` (by `said_s`, as in `Declared`), `limit`, `predicted[:METHOD]`, `unknown`.
+    Forms: `declared` (by `declared_s`, see `Declared`), `limit`, `predicted[:METHOD]`, `unknown`.
     Raises InputError.
     """
     name, _, argument = text.partition(":")
     if argument and name in LIVE and name != "predicted":
         raise InputError("--forecast", f"'{name}' takes no '{argument}'", f"as in {name}")
     if name == "declared":
-        return Declared(jobs, said_s)
+        return Declared(jobs, declared_s)
     if name == "limit":
         return TimeLimitForecast(jobs)
+    return _unknown_or_predicted(name, argument, jobs, seed, LIVE)
+
+
+def _unknown_or_predicted(
+    name: str, argument: str, jobs: JobTable, seed: int, names: tuple[str, ...]
+) -> Forecast:
     if name == "unknown":
         return Unknown()
     if name == "predicted":
         from dovetail.forecast.predicted import DEFAULT, Predicted
 
         return Predicted(jobs, argument or DEFAULT, seed)
-    raise InputError("--forecast", f"unknown '{name}'", nearest(name, LIVE))
+    raise InputError("--forecast", f"unknown '{name}'", nearest(name, names))

@@ -16,7 +16,7 @@ from dovetail.forecast.submissions import Submissions
 
 TREES = 100
 FIRST, GROWTH = 20, 1.2
-"""Jobs before the first training, and the growth of the history that asks for another."""
+"""Jobs before the first training, and the growth of the history before the next one."""
 
 
 class PairForest:
@@ -73,7 +73,7 @@ class Forest(GroupLengths):
         return self._forest.guess_s(int(self._known.key[job]), int(self._known.user[job]))
 
     def learn(self, job: int, ran_s: float, completed: bool, now: float) -> None:
-        """Keeps a run time for the next training."""
+        """Adds a run time to the next training."""
         self._jobs.append(job)
         self._ran_s.append(ran_s)
 

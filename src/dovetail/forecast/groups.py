@@ -83,7 +83,7 @@ class MedianOfGroup(GroupLengths):
 
 
 class MedianOfAll(GroupLengths):
-    """The median run time of all ended jobs: what a prediction must beat to be worth its name."""
+    """The median run time of all ended jobs: the baseline of all predictions."""
 
     def __init__(self) -> None:
         self._ran_s = SortedList()

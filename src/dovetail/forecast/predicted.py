@@ -27,11 +27,11 @@ DEFAULT = next(iter(METHODS))
 
 
 class Predicted:
-    """A forecast that knows of each job what it asks for, and of ended jobs how long they ran.
+    """A forecast from the requests of jobs and the run times of ended ones.
 
-    It never sees the run times of a trace: the world tells it of a job when the job is over.
-    Whatever ended a job, the time it ran is what jobs like it occupy GPUs for, so failed,
-    cancelled and timed-out jobs count as completed ones do. Jobs that never ran teach nothing.
+    It never sees the run times of a trace: the world reports a job when it is over. Failed,
+    cancelled and timed-out jobs count like completed ones, since jobs like them occupy GPUs as
+    long. Jobs that never ran are not used.
     """
 
     knows: ClassVar[frozenset[str]] = frozenset({"length"})
@@ -46,11 +46,11 @@ class Predicted:
         self.learner = METHODS[method](self._known, seed)
         self._evidence = Evidence(self._known)
         self._bands = Bands()
-        self._said: dict[int, tuple[float, int]] = {}
+        self._predictions: dict[int, tuple[float, int]] = {}
         self._frozen_s = math.inf
 
     def admit(self, jobs: JobTable) -> None:
-        """Takes note of rows appended to the table."""
+        """Adds the rows appended to the table."""
         self._known.admit()
         self.learner.admit()
 
@@ -58,23 +58,20 @@ class Predicted:
         """Returns the predicted run time, from jobs that ended by now."""
         at_s = min(now, self._frozen_s)
         guess_s = self.learner.guess_s(job, at_s)
-        self._said[job] = guess_s, self._kind(job, guess_s)
+        self._predictions[job] = guess_s, self._kind(job, guess_s)
         if self._frozen_s == math.inf:
             self.learner.submitted(job, at_s)
         return guess_s
 
     def band_s(self, job: int, now: float) -> tuple[float, float]:
-        """Returns the run times that four of five jobs like this one lie between, asked now.
-
-        The tenth below is left out and so is the tenth above; (0, inf) while too little is known.
-        """
-        if job not in self._said:
+        """Returns the 10 % and 90 % quantiles of the run time; (0, inf) without evidence."""
+        if job not in self._predictions:
             self.length_s(job, now)
-        guess_s, kind = self._said[job]
+        guess_s, kind = self._predictions[job]
         return self._bands.around(kind, guess_s)
 
     def evidence(self, job: int) -> int:
-        """Returns the position in `bands.EVIDENCE` of what ended jobs say of this one now."""
+        """Returns the position in `bands.EVIDENCE` for a job now."""
         return self._evidence.of(job)
 
     def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
@@ -83,21 +80,21 @@ class Predicted:
             return
         self.learner.left(job)
         if ran_s <= 0.0:
-            self._said.pop(job, None)
+            self._predictions.pop(job, None)
             return
-        if job in self._said:
-            guess_s, kind = self._said.pop(job)
+        if job in self._predictions:
+            guess_s, kind = self._predictions.pop(job)
             self._bands.learn(kind, guess_s, ran_s)
         self._evidence.learn(job, math.log(max(ran_s, 1.0)))
         self.learner.learn(job, ran_s, how == ENDS[COMPLETED], now)
 
     def freeze(self, now: float) -> None:
-        """Trains on all that was learned; from then on answers are those of now."""
+        """Trains on all ended jobs; later answers are those of this instant."""
         self.learner.train()
         self._frozen_s = now
 
     def _kind(self, job: int, guess_s: float) -> int:
-        """Returns which predictions this one is like: by evidence, spread, and whether it is 0."""
+        """Returns the kind of a prediction for bands: by evidence, spread, and whether it is 0."""
         evidence = self._evidence.of(job)
         spread = self._evidence.spread(job) if evidence == PLENTY else 0
         nothing = guess_s <= 0.0 and evidence > UNSEEN

@@ -1,8 +1,8 @@
-"""What the ended jobs say of a new one, kept up to date in constant time; compiled.
+"""Running statistics of ended jobs as features of new ones, in constant time; compiled.
 
-Five levels, from near to far: jobs of the same key, of the same user and GPUs, of the same user,
-of the same shape, and all. Each level keeps of the logarithm of run times how many there were,
-mean and spread, a mean that forgets, the last eight, and how long the last value has repeated.
+Five levels, from near to far: jobs of the same key, of the same user and GPUs, of the same user, of
+the same shape, and all. Each level has statistics of the logarithm of run times: count, mean,
+spread, an exponential mean, the last eight values, and the repetitions of the last value.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dovetail.forecast.submissions import ASKED, Submissions
 
 LEVELS = ("key", "user and GPUs", "user", "shape", "all")
 NOBODY = len(LEVELS)
-"""The level of evidence when nothing at all has ended."""
+"""The level of evidence when no job has ended."""
 RECENT = 8
-"""Run times remembered in full."""
+"""Number of stored run times."""
 FORGET = 0.3
-"""Weight of the newest run time in the mean that forgets."""
+"""Weight of the newest run time in the exponential mean."""
 COUNT, MEAN, SQUARES, LAST, REPEATS, BROKEN, FADING, ENDED_S = range(8)
 FIELDS = 8
 SUBMITTED, OPEN, SINCE_S = range(3)
@@ -34,28 +34,28 @@ FEATURES = (
     "user broken", "shape count", "shape median", "all fading",
     "key open", "user open", "user idle", *ASKED,
 )  # fmt: skip
-"""Columns of what a prediction is made from; all times but `guess` are relative to it, in logs."""
+"""Columns of the features; all times but `guess` are logarithms relative to it."""
 
 Moments = tuple[Floats, Ints, NDArray[np.bool_]]
-"""Times in order, the job of each, and whether it is over then (else it is submitted)."""
+"""Times in order, the job of each, and whether it ends then (otherwise it is submitted)."""
 
 
 class RunningStatistics:
     """The statistics of all levels, and the unfinished jobs of each key and user."""
 
     def __init__(self, known: Submissions) -> None:
-        self._known = known
-        # Per level, the row of each code in the tables: the next free one when it first appears.
+        self.known = known
+        # Per level, the row of each code in the tables, assigned when a code first appears.
         self._row_of = [Growing(np.zeros(0, np.int64)) for _ in LEVELS]
-        self._slot_of = Growing(np.zeros((0, len(LEVELS)), np.int64))
-        self._table = Growing(np.zeros((0, FIELDS)))
-        self._recent = Growing(np.zeros((0, RECENT)))
-        self._traffic = Growing(np.zeros((0, 3)))
+        self.slot_of = Growing(np.zeros((0, len(LEVELS)), np.int64))
+        self.table = Growing(np.zeros((0, FIELDS)))
+        self.recent = Growing(np.zeros((0, RECENT)))
+        self.traffic = Growing(np.zeros((0, 3)))
         self.admit()
 
     def admit(self) -> None:
         """Makes room for submissions not yet seen."""
-        known, first = self._known, len(self._slot_of.rows)
+        known, first = self.known, len(self.slot_of.rows)
         all_alike = np.zeros(len(known), np.int64)
         slots = []
         for codes, rows in zip(
@@ -65,43 +65,33 @@ class RunningStatistics:
         ):
             code = codes[first:]
             new = max(0, int(code.max(initial=-1)) + 1 - len(rows.rows))
-            taken = len(self._table.rows)
+            taken = len(self.table.rows)
             rows.extend(np.arange(taken, taken + new))
-            for table in (self._table, self._recent, self._traffic):
+            for table in (self.table, self.recent, self.traffic):
                 table.extend(np.zeros((new, table.rows.shape[1])))
             slots.append(rows.rows[code])
         slot_of = np.stack(slots, axis=1)
         nameless = ~known.has_user[first:]
         slot_of[nameless, 1:3] = slot_of[nameless, 3:4]
-        self._slot_of.extend(slot_of)
+        self.slot_of.extend(slot_of)
 
     def describe(self, job: int, now: float, out: Floats) -> None:
         """Writes the features of a job that is submitted now."""
-        slots, asked = self._slot_of.rows[job], self._known.asked[job]
-        _describe(slots, self._table.rows, self._recent.rows, self._traffic.rows, asked, now, out)
+        slots, asked = self.slot_of.rows[job], self.known.asked[job]
+        describe_row(slots, self.table.rows, self.recent.rows, self.traffic.rows, asked, now, out)
 
     def submit(self, job: int, now: float) -> None:
-        """Counts a job among those on their way."""
-        _submit(self._slot_of.rows[job], self._traffic.rows, now)
+        """Counts a job as unfinished."""
+        submit_row(self.slot_of.rows[job], self.traffic.rows, now)
 
     def leave(self, job: int) -> None:
-        """Takes a job from those on their way."""
-        self._traffic.rows[self._slot_of.rows[job], OPEN] -= 1.0
+        """Removes a job from the unfinished ones."""
+        self.traffic.rows[self.slot_of.rows[job], OPEN] -= 1.0
 
     def learn(self, job: int, log_s: float, completed: bool, now: float) -> None:
-        """Takes the run time of a job that has ended."""
-        slots = self._slot_of.rows[job]
-        _learn(slots, self._table.rows, self._recent.rows, log_s, completed, now)
-
-    def replay(
-        self, moments: Moments, log_s: Floats, completed: NDArray[np.bool_], features: Floats
-    ) -> None:
-        """Does for a whole history what the calls above do for each moment of it."""
-        _replay(
-            moments, log_s, completed, features,
-            self._slot_of.rows, self._table.rows, self._recent.rows, self._traffic.rows,
-            self._known.asked,
-        )  # fmt: skip
+        """Adds the run time of an ended job."""
+        slots = self.slot_of.rows[job]
+        learn_row(slots, self.table.rows, self.recent.rows, log_s, completed, now)
 
 
 def _median(recent: Floats, count: float) -> float:
@@ -111,7 +101,7 @@ def _median(recent: Floats, count: float) -> float:
     return float(values[middle] if held % 2 else 0.5 * (values[middle - 1] + values[middle]))
 
 
-def _learn(
+def learn_row(
     slots: Ints,
     table: Floats,
     recent: Floats,
@@ -119,6 +109,7 @@ def _learn(
     completed: bool,
     now: float,
 ) -> None:
+    """Adds a run time to the statistics of all levels of a job."""
     for slot in slots:
         row = table[slot]
         held = row[COUNT]
@@ -134,7 +125,7 @@ def _learn(
         row[ENDED_S] = now
 
 
-def _describe(
+def describe_row(
     slots: Ints,
     table: Floats,
     recent: Floats,
@@ -143,6 +134,7 @@ def _describe(
     now: float,
     out: Floats,
 ) -> None:
+    """Writes the features of a job into `out`, in order of `FEATURES`."""
     level = 0
     while level < 5 and table[slots[level], COUNT] == 0.0:
         level += 1
@@ -182,48 +174,24 @@ def _describe(
     if level < 5:
         out[at + 3] = table[slots[4], FADING] - guess
     at += 4
-    own, his = traffic[slots[0]], traffic[slots[2]]
-    out[at] = math.log1p(own[OPEN])
-    out[at + 1] = math.log1p(his[OPEN])
-    if his[SUBMITTED] > 0.0:
-        out[at + 2] = math.log1p(max(now - his[SINCE_S], 0.0))
+    of_key, of_user = traffic[slots[0]], traffic[slots[2]]
+    out[at] = math.log1p(of_key[OPEN])
+    out[at + 1] = math.log1p(of_user[OPEN])
+    if of_user[SUBMITTED] > 0.0:
+        out[at + 2] = math.log1p(max(now - of_user[SINCE_S], 0.0))
     at += 3
     out[at:] = asked
 
 
-def _submit(slots: Ints, traffic: Floats, now: float) -> None:
+def submit_row(slots: Ints, traffic: Floats, now: float) -> None:
+    """Counts a job as submitted and unfinished on all its levels."""
     for slot in slots:
         traffic[slot, SUBMITTED] += 1.0
         traffic[slot, OPEN] += 1.0
         traffic[slot, SINCE_S] = now
 
 
-def _replay(
-    moments: Moments,
-    log_s: Floats,
-    completed: NDArray[np.bool_],
-    features: Floats,
-    slot_of: Ints,
-    table: Floats,
-    recent: Floats,
-    traffic: Floats,
-    asked: Floats,
-) -> None:
-    time_s, job_of, over = moments
-    for at in range(len(time_s)):
-        job, now = job_of[at], time_s[at]
-        slots = slot_of[job]
-        if over[at]:
-            for slot in slots:
-                traffic[slot, OPEN] -= 1.0
-            _learn(slots, table, recent, log_s[job], completed[job], now)
-        else:
-            _describe(slots, table, recent, traffic, asked[job], now, features[job])
-            _submit(slots, traffic, now)
-
-
 _median = compiled(_median)
-_learn = compiled(_learn)
-_describe = compiled(_describe)
-_submit = compiled(_submit)
-_replay = compiled(_replay)
+learn_row = compiled(learn_row)
+describe_row = compiled(describe_row)
+submit_row = compiled(submit_row)

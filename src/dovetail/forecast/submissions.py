@@ -1,7 +1,7 @@
-"""What is known of a job on its submission, and nothing else: the only features of predictions.
+"""The requests of jobs on submission: the only features of predictions.
 
-Used: recurrence, user, queue, model, GPU type, GPUs, CPUs, memory, batch size, the time limit that
-the user gave, the hour and the day of the week. Never used: run times, iterations, ends, and
+Used: recurrence, user, queue, model, GPU type, GPUs, CPUs, memory, batch size, the time limit,
+the hour and the day of the week. Never used: run times, iterations, ends, and
 deadlines, which generated traces and GIMBAL's recipe derive from run times.
 """
 
@@ -51,7 +51,7 @@ class Submissions:
         self.time_limit_s: Floats = self._jobs.time_limit_s
 
     def admit(self) -> None:
-        """Takes note of rows appended to the table."""
+        """Adds the rows appended to the table."""
         known, jobs = len(self), self._jobs
         if not self._number_of:
             self._number_of = {name: {} for name in CODES}
@@ -64,7 +64,7 @@ class Submissions:
         self._refresh()
 
     def _numbers(self, job: int) -> list[int]:
-        """Returns the codes of a job, the next ones for what has not appeared before."""
+        """Returns the codes of a job, new ones for new values."""
         jobs = self._jobs
         user, recurrence = int(jobs.user.codes[job]), int(jobs.recurrence.codes[job])
         shape = tuple(_column(jobs, name)[job].item() for name in SHAPE)
@@ -80,7 +80,7 @@ class Submissions:
 
 
 SHAPE = ("gpus", "queue", "model", "gpu_type", "cpus", "memory_bytes", "batch_size")
-"""The columns that tell apart what jobs ask for."""
+"""The columns that define the shape of a request."""
 
 
 def _column(jobs: JobTable, name: str) -> NDArray[np.generic]:
@@ -97,7 +97,7 @@ def _in_order(values: Ints) -> Ints:
 
 
 def _together(*columns: NDArray[np.generic]) -> Ints:
-    """Returns one code for rows that are alike in all columns."""
+    """Returns one code for rows that are equal in all columns."""
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         _, inverse = np.unique(column, return_inverse=True)

@@ -1,6 +1,6 @@
 """One file for each policy. Importing the package registers every module in it.
 
-A module that cannot be imported raises: a broken policy must not vanish in silence.
+A module that cannot be imported raises: a broken policy must not disappear silently.
 """
 
 from importlib import import_module

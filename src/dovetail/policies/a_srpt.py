@@ -1,4 +1,4 @@
-"""A-SRPT: jobs start in the order in which one virtual machine, as large as the cluster, ends them.
+"""A-SRPT: jobs start in the order in which a virtual machine as large as the cluster ends them.
 
 1. A job enters the virtual machine (preemptive, shortest remaining first) on submission, with
    its predicted length times its share of the cluster's GPUs. When it completes there it joins
@@ -34,10 +34,10 @@ from dovetail.mechanisms.pipelines.heavy_edge_placement import GraphSeats
 from dovetail.mechanisms.pipelines.virtual_machine import EMPTY, Hold, VirtualLine, moved_on
 
 IN_THE_MACHINE: Because = (Reason("BeginTime"),)
-"""Slurm's word for a job whose earliest start has not come: here its virtual completion."""
+"""Slurm's reason before a job's earliest start: here its virtual completion."""
 HEAVY_EDGE, REFINED = "heavy-edge", "refined"
 NO_ROOM = Hold(NOBODY, 0.0, inf)
-"""What a job waits for that finds too few free GPUs."""
+"""The hold of a job that finds too few free GPUs."""
 
 
 @register("a-srpt")
@@ -84,12 +84,12 @@ class ASrpt:
 
 
 def _lacks_gpus(view: View, job: int) -> bool:
-    """Tells whether a job that still waits finds too few free GPUs by their count."""
+    """Returns whether a waiting job needs more GPUs than are free."""
     return view.shape(job).gpus > view.plan.free_gpus and job in view.waiting
 
 
 class _Start:
-    """One decision: jobs leave the line for their GPUs, or to wait for better ones."""
+    """One decision: jobs leave the line to start, or to wait for a better placement."""
 
     def __init__(self, policy: ASrpt, view: View, line: VirtualLine) -> None:
         self._policy = policy
@@ -101,8 +101,8 @@ class _Start:
         self._seats = GraphSeats(view, self.draft.occupancy, refined=refined)
 
     def all_in_order(self) -> tuple[VirtualLine, Because]:
-        """Starts whoever may; returns what is left of the line and why its jobs wait."""
-        stopped_by = self._again()
+        """Starts jobs in order; returns the rest of the line and why its jobs wait."""
+        stopped_by = self._retry_holds()
         pending, waiting = self._line.pending, self._view.waiting
         no_room = False
         while stopped_by is None and (job := pending.first) is not None:
@@ -132,8 +132,8 @@ class _Start:
             return (*held, *behind(stopped_by))
         return (*held, Reason("Priority", behind=stopped_by))
 
-    def _again(self) -> int | None:
-        """Looks again for those that wait for a better place; returns who stops all behind it."""
+    def _retry_holds(self) -> int | None:
+        """Tries jobs that wait for a better placement; returns the job that blocks all others."""
         stopped_by = None
         for hold in self._line.holds:
             if hold.job not in self._view.waiting:
@@ -141,14 +141,14 @@ class _Start:
             if stopped_by is None and self._start_held(hold):
                 continue
             self._holds.append(hold)
-            # Whose time is over takes the next place there is, before anybody else.
+            # A job whose time is over takes the next placement before all other jobs.
             over = self._view.now >= hold.until_s
             if stopped_by is None and (over or not self._policy.nonblocking_delay):
                 stopped_by = hold.job
         return stopped_by
 
     def _start_held(self, hold: Hold) -> bool:
-        """Starts a job that waits if its place is better now, or its time is over."""
+        """Starts a held job if its placement is better now, or its time is over."""
         mark = self.draft.savepoint()
         speed = self._place_heavy(hold.job)
         if speed is None:
@@ -160,7 +160,7 @@ class _Start:
         return False
 
     def _start(self, job: int) -> Hold | None:
-        """Starts the head of the line: None; or says what it waits for: NO_ROOM if any place."""
+        """Starts the head of the line, or returns its hold: NO_ROOM waits for any placement."""
         if not self._is_heavy(job):
             spans = self._seats.on_fullest(job)
             if spans is None:
@@ -178,14 +178,14 @@ class _Start:
         return Hold(job, speed, until_s)
 
     def _is_heavy(self, job: int) -> bool:
-        """Tells whether spreading slows the job too much, an exact tie included (line 8)."""
+        """Returns whether spreading slows the job too much, exact ties included (line 8)."""
         if self._view.shape(job).gpus == 1:
             return False
         worst = self._view.physics.speed.spread(job)
         return worst * self._policy.comm_heavy <= 1.0 + RELATIVE_TOLERANCE
 
     def _window_s(self, job: int) -> float:
-        """Returns how long a heavy job waits for a better place at most (line 16)."""
+        """Returns the most seconds that a heavy job waits for a better placement (line 16)."""
         share = self._view.shape(job).gpus / self._line.machine.speed
         return self._policy.tau * share * self._view.progress.left_s((job,))[0]
 

@@ -1,9 +1,9 @@
 """AFS-L: elastic shares for the least mean completion time, with job lengths known.
 
 Stage one gives every job a GPU, the shortest first. Stage two hands out the rest one at a time:
-of two jobs the longer gets it if what it gains, relative to its speed afterwards, is more than
-what the shorter would gain relative to its speed now (inequality 3), because the jobs to come
-will leave both with no more than they have. Shares are reckoned anew at every churn event.
+of two jobs the longer gets it if its gain, relative to its speed afterwards, exceeds
+the gain of the shorter relative to its speed now (inequality 3), assuming that future jobs leave
+both with at most their present shares. Shares are computed anew at every churn event.
 
 Source: AFS sections 3.2 and 3.3, Algorithm 1 with the corrections of ALGORITHMS section 2.2.
 Knows: lengths and scaling. Stops running jobs: only with more jobs than GPUs.
@@ -42,7 +42,7 @@ class AfsL:
         ElasticRules(self.packing, self.estimates, self.measure_s)
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Hands out the GPUs anew if jobs or nodes came or went, or a job reports."""
+        """Computes new shares after changes of jobs or nodes, or when a job reports."""
         assert isinstance(memory, tuple)
         rules = ElasticRules(self.packing, self.estimates, self.measure_s)
         report_s = rules.next_report_s(view, None, memory)

@@ -1,12 +1,12 @@
 """AFS-P: elastic shares without job lengths; turns of a fixed unit when not all jobs can run.
 
-While all jobs fit, each has a GPU and the rest go where inequality (3) of AFS points whichever of
-two jobs may end first; where it points nowhere the GPU stays with the earlier candidate
-(`tie=keep`) or with whoever comes first in an order shuffled at each decision (`tie=random`).
-With more jobs than GPUs each that runs has one GPU for `unit_s`, those with fewest units first.
+While all jobs fit, each has a GPU, and each further GPU goes to a job that inequality (3) of AFS
+prefers whichever of two jobs ends first; a tie goes to the earlier candidate (`tie=keep`) or to the
+first in an order shuffled at each decision (`tie=random`). With more jobs than GPUs each running
+job has one GPU for `unit_s`, jobs with the fewest units first.
 
 Source: AFS section 3.3; unit of two hours: its footnote 11; ALGORITHMS section 2.3.
-Knows: scaling, and what service it gave. Stops running jobs: at the end of a unit.
+Knows: scaling, and the service of each job. Stops running jobs: at the end of a unit.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class AfsP:
             raise ValueError(f"tie is keep or random, not '{self.tie}'")
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Hands out the GPUs anew if jobs or nodes came or went, or a unit or measurement ends."""
+        """Computes new shares after changes of jobs or nodes, and as units or measurements end."""
         rules = ElasticRules(self.packing, self.estimates, self.measure_s)
 
         def hand_out(who: Contenders, gpus: int) -> Ints:

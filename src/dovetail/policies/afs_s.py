@@ -1,11 +1,11 @@
 """AFS-S: AFS-P that knows of each job only on how many GPUs it is fastest.
 
-While all jobs fit, the GPUs go one at a time to the job that has fewest, up to its best number:
-Max-Min fairness. With more jobs than GPUs it takes turns as AFS-P does. It shows how much of the
-gain of AFS-P needs the whole curve of throughput.
+While all jobs fit, the GPUs go one at a time to the job with the fewest, up to its best number:
+Max-Min fairness. With more jobs than GPUs jobs take turns as in AFS-P. It shows how much of the
+gain of AFS-P needs the whole throughput curve.
 
-Source: AFS appendix D; ALGORITHMS section 2.3. Knows: the best number of GPUs, and what service
-it gave. Stops running jobs: at the end of a unit.
+Source: AFS appendix D; ALGORITHMS section 2.3. Knows: the best number of GPUs, and the
+service of each job. Stops running jobs: at the end of a unit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class AfsS:
         check_period("unit-s", self.unit_s)
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Hands out the GPUs anew if jobs or nodes came or went, or a unit or measurement ends."""
+        """Computes new shares after changes of jobs or nodes, and as units or measurements end."""
 
         def hand_out(who: Contenders, gpus: int) -> Ints:
             return water_filling_from(who.low, best_counts(who), gpus)

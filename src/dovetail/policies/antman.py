@@ -1,13 +1,12 @@
-"""AntMan: guaranteed jobs get GPUs to themselves but for one opportunistic guest, which waits for
-nobody and gives way to everybody.
+"""AntMan: guaranteed jobs share their GPUs with at most one opportunistic job each.
 
-Two classes, each first in, first out; nobody is stopped. A guaranteed job takes GPUs that hold no
-other guaranteed job: free ones, and, where they do not suffice, such as one opportunistic job
-holds, which from then on is a guest on them. An opportunistic job takes free GPUs and GPUs of one
-guaranteed job each that uses little of their time. No GPU holds more than two jobs.
+Two classes, each first in, first out; no job is stopped. A guaranteed job takes GPUs without
+another guaranteed job: free ones and, if they do not suffice, GPUs of one opportunistic job each.
+An opportunistic job takes free GPUs and GPUs of one guaranteed job each that uses little of their
+time. No GPU has more than two jobs.
 
-Who is opportunistic: drawn by lot (`classes=lot`), or a priority other than 0 in the trace
-(`classes=priority`). `bypass=strict`: the first of a class that finds no room blocks its class.
+Opportunistic jobs are drawn at random (`classes=lot`), or have a priority other than 0 in the trace
+(`classes=priority`). `bypass=strict`: a job that finds no room blocks its class.
 
 Source: AntMan (OSDI 2020) sections 3 and 4, without its throttle; classes by lot and the limit of
 utilisation as in Muri's artifact; ALGORITHMS section 6. Knows: interference, memory.
@@ -39,7 +38,7 @@ CLASSES = ("lot", "priority")
 class AntMan:
     """Guaranteed and opportunistic jobs, two on a GPU at most; non-preemptive.
 
-    `share` is the part of jobs that the lot makes opportunistic.
+    `share` is the part of jobs that are opportunistic with `classes=lot`.
     """
 
     classes: str = "lot"
@@ -72,7 +71,7 @@ class AntMan:
         )
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Starts what can start; `memory` is the plan under which all that waits was tried."""
+        """Starts all jobs that can start; `memory` is the last plan for which all were tried."""
         version = view.plan.version
         draft = view.plan.draft()
         present = np.concatenate([view.waiting.columns()[0], view.progress.running().jobs])
@@ -80,7 +79,7 @@ class AntMan:
         classes[present] = self._opportunistic(view, present)
         company = SharingCandidates(view, draft, classes.__getitem__)
         started = more = self._pass(view, company, classes, memory == version)
-        while more and refuses(view):  # a new host may be just where another job needs it
+        while more and refuses(view):  # a new host may be the one that another job needs
             more = self._pass(view, company, classes, False)
         if started:
             return Decision(draft, version + 1, because=waits(view, draft))
@@ -88,9 +87,9 @@ class AntMan:
         return Decision(None, version, because=waits(view, None))
 
     def _pass(self, view: View, company: SharingCandidates, classes: Bools, settled: bool) -> bool:
-        """Starts guaranteed jobs, then opportunistic ones; tells whether any was started.
+        """Starts guaranteed jobs, then opportunistic ones; returns whether any started.
 
-        `settled` says that who waited before was tried under this plan.
+        `settled`: all jobs but arrivals were tried under this plan.
         """
         jobs, guest = view.waiting.columns()
         fresh = np.isin(jobs, np.array(view.changes.arrived, np.int64))
@@ -109,9 +108,9 @@ class AntMan:
         return uniform_draws(self.seed, view.jobs.draw_keys(jobs)) < self.share
 
     def _worth_trying(self, rows: Ints, fresh: Bools) -> Ints:
-        """Returns who may find room though nothing has ended: who has just come, and no others.
+        """Returns the jobs that may find room though no job has ended: the arrivals.
 
-        In a strict line only if nobody stood there before.
+        In a strict line only if no job was waiting before.
         """
         if self.bypass == "skip":
             return rows[fresh[rows]]
@@ -120,7 +119,7 @@ class AntMan:
     def _start(
         self, view: View, company: SharingCandidates, jobs: list[int], classes: Bools
     ) -> bool:
-        """Starts jobs of one class in order; tells whether any was started."""
+        """Starts jobs of one class in order; returns whether any started."""
 
         def welcome_to_guaranteed(host: int) -> bool:
             return bool(classes[host])

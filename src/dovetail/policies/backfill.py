@@ -1,12 +1,12 @@
-"""EASY backfill, as in Slurm: the head of the queue reserves, others may slip past it.
+"""EASY backfill, as in Slurm: the head of the queue has a reservation, others may start before it.
 
-Jobs start in order of submission. When the head finds no room it reserves its earliest start,
-reckoned from the forecast ends of the running jobs. A later job may start now if it ends before
-that start, or if the GPUs it holds beyond it are not needed by the head.
+Jobs start in order of submission. If the head finds no room, its earliest start is reserved, from
+the forecast ends of the running jobs. A later job may start now if it ends before that start, or if
+the head does not need its GPUs then.
 
-With `--forecast known` lengths are true; with `--forecast limit` they are the users' time
-limits, as Slurm has them. Where gangs may be spread the reservation counts GPUs, which is
-exact; where they may not, it is checked node by node.
+With `--forecast known` lengths are true; with `--forecast limit` they are the users' time limits,
+as in Slurm. If gangs may be spread, the reservation counts GPUs, which is exact; otherwise it is
+checked node by node.
 
 Source: ALGORITHMS section 6 (Slurm). Knows: length. Stops running jobs: no.
 """
@@ -29,9 +29,9 @@ from dovetail.core.view import View
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The blocked head, when it can start at the latest, and how many GPUs it leaves then.
+    """The blocked head, its latest start, and the GPUs that it leaves free then.
 
-    `plan_version` is the plan it was reckoned for; while that runs, only arrivals matter.
+    `plan_version` is the plan for which it was computed; while that runs, only arrivals matter.
     """
 
     head: int
@@ -60,7 +60,7 @@ class Backfill:
     initial: ClassVar[Reservation | None] = None
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Starts from the head what fits, then backfills behind it."""
+        """Starts jobs from the head on while they fit, then backfills behind it."""
         draft = view.plan.draft()
         head, started = _start_from_head(view, draft)
         if head is None:
@@ -76,12 +76,12 @@ class Backfill:
         extra, late = _backfill(view, draft, reserved, candidates, started)
         changed = bool(started or late)
         version = view.plan.version + changed
-        kept = Reservation(head, reserved.start_s, extra, version)
-        return Decision(draft if changed else None, kept, because=because)
+        reserved = Reservation(head, reserved.start_s, extra, version)
+        return Decision(draft if changed else None, reserved, because=because)
 
 
 def _start_from_head(view: View, draft: Draft) -> tuple[int | None, list[int]]:
-    """Starts jobs in order; returns the first that finds no room, and those started."""
+    """Starts jobs in order; returns the first that finds no room, and the started ones."""
     started: list[int] = []
     head = view.waiting.first()
     if head is None or view.placing.find(draft.occupancy, view.shape(head)) is None:
@@ -97,7 +97,7 @@ def _start_from_head(view: View, draft: Draft) -> tuple[int | None, list[int]]:
 
 
 def _held_s(view: View, draft: Draft, job: int) -> float:
-    """Returns how long a job placed in this draft is expected to hold its GPUs."""
+    """Returns the seconds that a job placed in this draft is expected to hold its GPUs."""
     speed = view.physics.rate(job, draft.placed[job], ())
     return view.switch_s[START] + view.progress.length_s((job,))[0] / speed
 
@@ -108,7 +108,7 @@ def _ends(view: View, draft: Draft, started: Sequence[int]) -> list[tuple[float,
 
 
 def _counts_suffice(view: View, head: int) -> bool:
-    """Tells whether the head fits as soon as enough GPUs are free, wherever they are."""
+    """Returns whether the head fits as soon as enough GPUs are free, wherever they are."""
     return not (refuses(view) or view.shape(head).gpu_type)
 
 
@@ -139,7 +139,7 @@ def _reserve(view: View, draft: Draft, head: int, started: Sequence[int]) -> Res
 
 
 def _returned(draft: Draft, job: int) -> int:
-    """Returns how many GPUs come free when a job ends; those of closed nodes do not."""
+    """Returns the GPUs freed by the end of a job, without those of closed nodes."""
     closed = draft.occupancy.closed
     placement = draft.placed[job]
     if not closed:
@@ -154,10 +154,10 @@ def _backfill(
     candidates: Sequence[int] | None,
     ahead: Sequence[int],
 ) -> tuple[int, list[int]]:
-    """Starts what does not delay the head; returns the GPUs still extra, and what started.
+    """Starts jobs that do not delay the head; returns the GPUs still extra, and these jobs.
 
-    `candidates` None means every waiting job behind the head, in order of submission; `ahead`
-    are the jobs that this decision started from the head.
+    `candidates` None means all waiting jobs behind the head, in order of submission; `ahead` are
+    the jobs that this decision started from the head on.
     """
     extra = reserved.extra_gpus
     slack_s = reserved.start_s - view.now
@@ -187,7 +187,7 @@ def _backfill(
 
 
 def _delays(view: View, draft: Draft, reserved: Reservation, started: Sequence[int]) -> bool:
-    """Tells whether the head would find no room at its reserved start, node by node."""
+    """Returns whether the head would find no room at its reserved start, node by node."""
     assert view.ends is not None
     savepoint = draft.savepoint()
     for end_s, job in heapq.merge(view.ends, _ends(view, draft, started)):
@@ -200,7 +200,7 @@ def _delays(view: View, draft: Draft, reserved: Reservation, started: Sequence[i
 
 
 class _Candidates:
-    """Gives the jobs behind the head that are short or small enough, in order of submission."""
+    """The jobs behind the head that are short or small enough, in order of submission."""
 
     def __init__(self, view: View, head: int, slack_s: float, only: Sequence[int] | None) -> None:
         self._view = view
@@ -235,7 +235,7 @@ class _Candidates:
         return None
 
     def drop_shape(self, job: int) -> None:
-        """Gives up on the shape of a job that found no room."""
+        """Drops the shape of a job that found no room."""
         self._dropped.add(self._view.shape_of[job])
 
     def _search(self, shape: int, after: int, free: int, extra: int) -> None:

@@ -1,9 +1,9 @@
 """First in, first out: jobs start in order of submission and are never stopped.
 
-Strict by default: a job that finds no room blocks all behind it. Public simulators often skip
-instead, which is another policy in effect; `bypass=skip` gives theirs.
+Strict by default: a job that finds no room blocks all jobs behind it. Public simulators often skip
+it, which is in effect another policy: `bypass=skip`.
 
-Source: ALGORITHMS section 6. Knows: nothing of lengths. Stops running jobs: no.
+Source: ALGORITHMS section 6. Knows: no lengths. Stops running jobs: no.
 """
 
 from __future__ import annotations

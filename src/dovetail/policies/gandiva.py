@@ -1,22 +1,22 @@
-"""Gandiva: everybody gets going soon: first come first served, then in company, then by turns.
+"""Gandiva: jobs start soon: on free GPUs in order of submission, then packed, then in time slices.
 
-Waiting jobs start on free GPUs in order of submission; who does not fit is passed over. While
+Waiting jobs start on free GPUs in order of submission; a job that does not fit is skipped. While
 some still wait, once in every `slice`:
 
-1. Two jobs that have shared a slice and together do less than one alone are parted: the guest
-   waits again, and no two of their kinds are put together any more.
-2. Who waits joins a job that asks for as many GPUs, on its GPUs: the least utilised first.
-3. Who still waits takes GPUs from those that have run a slice, longest first, and so in turn.
+1. Two jobs that have shared GPUs for a slice and together do less than one alone are separated: the
+   guest waits again, and jobs of these two kinds are not packed again.
+2. A waiting job joins a job of equal size on its GPUs, the least utilised first.
+3. Other waiting jobs take GPUs from jobs that have run for a slice, the longest first.
 
-A slice is of work: what a switch takes comes on top.
+A slice is running time: the time of a switch comes on top.
 
 With `unequal` jobs of other sizes share as well, in co-location sets that are stars (GIMBAL).
 
-When nobody waits, guests move to free GPUs; jobs that are spread over more nodes than they need
-move together when there is room.
+When no job waits, guests move to free GPUs; jobs on more nodes than they need move to fewer when
+there is room.
 
-Source: Gandiva (OSDI 2018) sections 3 and 4, grow-shrink left out; parting below 1 as in Gavel's
-artifact; ALGORITHMS section 6. Knows: interference (of what it has put together), memory.
+Source: Gandiva (OSDI 2018) sections 3 and 4, without grow-shrink; separation below 1 as in Gavel's
+artifact; ALGORITHMS section 6. Knows: interference (of jobs it has packed), memory.
 Stops running jobs: yes, after a slice.
 """
 
@@ -48,12 +48,12 @@ from dovetail.mechanisms.sharing.named_gpus import neighbours
 from dovetail.mechanisms.sharing.time_slices import Turn, take_turns
 
 Urgency = Callable[[View, int], float]
-"""Gives how urgent a job is: the smaller the more, infinity for no hurry at all."""
+"""Returns the urgency of a job: the smaller the more urgent, infinite for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """When the slice and the trial of the last pair end, and whose kinds do not go together."""
+    """When the slice and the trial of the last pair end, and the kinds not to pack again."""
 
     next_s: float = -inf
     trial_s: float = -inf
@@ -61,7 +61,7 @@ class Slices:
 
 
 def no_hurry(view: View, job: int) -> float:
-    """Returns infinity: nobody is more urgent than another."""
+    """Returns infinity: no job is more urgent than another."""
     return inf
 
 
@@ -92,7 +92,7 @@ class Gandiva:
 def _decide(
     view: View, memory: Slices, slice_s: float, urgency: Urgency, *, unequal: bool
 ) -> Decision:
-    # A slice is of work: where a switch took longer than a slice, nobody would ever get on.
+    # A slice is running time: with switches longer than a slice, jobs would make no progress.
     slice_s += max(view.switch_s.values(), default=0.0)
     draft, changes = view.plan.draft(), view.changes
     company = SharingCandidates(view, draft, lambda job: False)
@@ -100,7 +100,7 @@ def _decide(
     slices, gangs = memory, None
     if ends and -inf < memory.trial_s <= view.now:
         gangs = gangs_of(view)
-        bad = memory.bad | _parted(view, draft, gangs, slice_s)
+        bad = memory.bad | _separate(view, draft, gangs, slice_s)
         slices = replace(memory, trial_s=-inf, bad=bad)
     _fill(view, draft, company)
     if ends and _somebody_waits(view, draft):
@@ -124,8 +124,8 @@ def _decide(
     return Decision(draft, slices, min(next_s, trial_s), because)
 
 
-def _parted(view: View, draft: Draft, gangs: list[GpuGroup], slice_s: float) -> set[Kinds]:
-    """Stops the guests that have shared a slice to no good; returns what kinds were together."""
+def _separate(view: View, draft: Draft, gangs: list[GpuGroup], slice_s: float) -> set[Kinds]:
+    """Stops guests that gained nothing in a shared slice; returns the pairs of kinds."""
     bad: set[Kinds] = set()
     for gang in gangs:
         if len(gang.jobs) < 2 or gang.since_s + slice_s > view.now or pays(view, *gang.jobs):
@@ -140,7 +140,7 @@ def _parted(view: View, draft: Draft, gangs: list[GpuGroup], slice_s: float) -> 
 
 
 def _pack(view: View, draft: Draft, bad: frozenset[Kinds], unequal: bool) -> set[int]:
-    """Lets who waits join others; returns the hosts."""
+    """Starts waiting jobs beside others; returns the hosts."""
     hosts = pack(view, draft, _waiting(view, draft), bad)
     if unequal:
         hosts |= pack_stars(view, draft, _waiting(view, draft), bad)
@@ -148,7 +148,7 @@ def _pack(view: View, draft: Draft, bad: frozenset[Kinds], unequal: bool) -> set
 
 
 def _fill(view: View, draft: Draft, company: SharingCandidates) -> None:
-    """Starts waiting jobs in order on free GPUs; who does not fit is passed over."""
+    """Starts waiting jobs in order on free GPUs; a job that does not fit is skipped."""
     scan = view.waiting.scan(draft.free_gpus)
     while draft.free_gpus and (job := scan.next()) is not None:
         if job not in draft.placed and not company.start(job):
@@ -156,7 +156,7 @@ def _fill(view: View, draft: Draft, company: SharingCandidates) -> None:
 
 
 def _resume(view: View, draft: Draft, company: SharingCandidates) -> None:
-    """Places who was stopped just now where there is room after all."""
+    """Places jobs stopped by this decision where there is room after all."""
     if draft.free_gpus:
         for job in sorted(view.running.keys() - draft.placed.keys()):
             company.start(job)
@@ -171,7 +171,7 @@ def _waiting(view: View, draft: Draft) -> Iterator[int]:
 
 
 def _line(view: View, draft: Draft, urgency: Urgency) -> list[tuple[float, int]]:
-    """Returns who still waits and how urgent each is: most urgent first, then longest waiting."""
+    """Returns (urgency, job) of waiting jobs: most urgent first, then longest waiting."""
     since_s = view.progress.pending_since_s
     line = sorted((urgency(view, job), since_s(job), job) for job in _waiting(view, draft))
     return [(urgent, job) for urgent, _, job in line]
@@ -180,7 +180,7 @@ def _line(view: View, draft: Draft, urgency: Urgency) -> list[tuple[float, int]]
 def _turns(
     view: View, draft: Draft, gangs: list[GpuGroup], slice_s: float, urgency: Urgency
 ) -> list[Turn]:
-    """Returns the gangs that have run a slice and whose jobs all may be stopped."""
+    """Returns the groups that have run for a slice and whose jobs all may be stopped."""
     over = (gang for gang in gangs if gang.since_s + slice_s <= view.now)
     return [
         Turn(min(urgency(view, job) for job in gang.jobs), gang)

@@ -1,11 +1,11 @@
-"""Gandiva by deadlines: as `gandiva`, but who has least slack comes first.
+"""Gandiva by deadlines: like `gandiva`, but jobs with the least slack come first.
 
-Slack is the time to the deadline less the time left alone. It ranks who starts, who gets company
-and who gets a turn; a gang is stopped only for a job of less slack. Jobs without a deadline
-have no hurry: among themselves they take turns as in `gandiva`. `unequal` is as in `gandiva`.
+Slack is the time to the deadline less the time left alone. It ranks starts, packing and turns; a
+group is stopped only for a job of less slack. Jobs without a deadline are not urgent: they take
+turns as in `gandiva`. `unequal` is as in `gandiva`.
 
 Source: the deadline-aware Gandiva of GIMBAL section 6.1; ALGORITHMS section 6. Knows: length,
-interference (of what it has put together), memory.
+interference (of jobs it has packed), memory.
 Stops running jobs: yes, after a slice.
 """
 
@@ -22,7 +22,7 @@ from dovetail.policies.gandiva import Gandiva, Urgency
 
 
 def _latest_starts_s(view: View, jobs: Sequence[int]) -> list[float]:
-    """Returns when each job must run on to meet its deadline, which ranks as slack does."""
+    """Returns the latest start of each job to meet its deadline, which ranks like slack."""
     left_s = view.progress.left_s(jobs)
     due_s = view.jobs.deadline_s
     return [float(due_s[job]) - left for job, left in zip(jobs, left_s, strict=True)]

@@ -1,10 +1,10 @@
-"""Gavel: in rounds, a linear programme says what part of the time each job runs, and with whom.
+"""Gavel: rounds by a linear programme for the time shares of jobs and of pairs of jobs.
 
-At the start of each round it solves for the parts of time of single jobs and of pairs of equal
-size so that the last job ends as early as can be (`objective=makespan`), or so that the job with
-the least GPU-time's worth of work a second has as much as can be (`fairness`). Then the
-combinations run that have had least of their part, as many as fit, and whoever fits beside them.
-GPUs that become free during a round stay idle until the next.
+At the start of each round it computes the time shares of single jobs and of pairs of equal size so
+that the last job ends as early as possible (`objective=makespan`), or so that the least work per
+second of any job, in GPU time, is largest (`fairness`). Then the combinations that lack most of
+their share run, as many as fit, and other jobs on left-over GPUs. GPUs that become free during a
+round stay idle until the next.
 
 GIMBAL's relaxation is `unequal`: then jobs of other sizes share as well, in co-location sets
 that are stars.
@@ -37,7 +37,7 @@ from dovetail.mechanisms.sharing.rounds import Had, RoundClaims, seat
 class Gavel:
     """Time shares by a linear programme, in rounds of `round` seconds; preemptive.
 
-    Jobs of one kind whose times left differ by less than the part `alike` count as alike.
+    Jobs of one kind whose times left differ by less than the part `alike` count as equal.
     """
 
     objective: str = "makespan"
@@ -74,7 +74,7 @@ class Gavel:
     def _chosen(
         self, view: View, there: Sequence[int], memory: Had
     ) -> list[tuple[int, tuple[int, ...]]]:
-        """Returns the hosts and their guests that run in this round."""
+        """Returns the hosts of this round, with their guests."""
         running = view.running
         held = {gpu for job in there if job in running for gpu in running[job].named()}
         counted = sum(
@@ -88,7 +88,7 @@ class Gavel:
         return RoundClaims(groups, programme.solve(view, groups, gpus), memory).chosen(gpus)
 
     def _fill(self, view: View, draft: Draft, there: Sequence[int]) -> None:
-        """Starts jobs that were not chosen on GPUs left over, those with most left first."""
+        """Starts jobs that were not chosen on left-over GPUs, the longest left first."""
         company = SharingCandidates(view, draft, lambda job: False)
         left = dict(zip(there, view.progress.left_s(there), strict=True))
         failed: set[int] = set()
@@ -102,7 +102,7 @@ class Gavel:
 
 
 def _company_kinds(view: View, draft: Draft, settled: Sequence[int]) -> dict[int, int]:
-    """Returns the kind of the company of each job that runs and may be stopped."""
+    """Returns the kind of the partner of each running job that may be stopped."""
     kind_of = view.physics.kind_of
     return {
         job: min((int(kind_of[n]) for n in neighbours(draft, job, placement)), default=ALONE)

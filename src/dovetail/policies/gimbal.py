@@ -1,9 +1,9 @@
-"""GIMBAL: another policy decides who runs where, this one how those that share a GPU share it.
+"""GIMBAL: another policy places jobs, this one calibrates how co-located jobs share their GPUs.
 
-`inner` is asked whenever it would be without GIMBAL. What it packs so that a co-location set is
-no star is executed one after another: who would come second waits. Each set is then calibrated by
-a search over limits of GPU shares and splits of batches, for `goal`; when who shares with whom
-changes, the search begins again. A job that shares with nobody any more is as it was.
+`inner` decides at the same instants as without GIMBAL. If it packs jobs so that a co-location set
+is no star, they run one after another: the later one waits. Each set is then calibrated by a search
+over limits of GPU shares and splits of batches, for `goal`; when the set changes, the search begins
+again. A job that no longer shares gets its plain placement back.
 
 `lgrr`, `liss` and `early-exit` switch the mechanisms off one by one. Goals are `jct`, `deadline`,
 `makespan`, or a class of your own with two functions.
@@ -34,7 +34,7 @@ from dovetail.policies.lucid import Lucid
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """The memory of the inner policy, when it wants to be woken, and the searches by set."""
+    """The memory of the inner policy, its next wake time, and the searches of all sets."""
 
     inner: object
     wake_s: float = inf
@@ -44,7 +44,7 @@ class Calibrated:
 @register("gimbal")
 @dataclass(frozen=True, slots=True)
 class Gimbal:
-    """`inner`, with co-location sets calibrated for `goal`; looks at a new set after `monitor`."""
+    """`inner`, with co-location sets calibrated for `goal`; a search begins after `monitor` s."""
 
     inner: Policy = field(default_factory=lambda: Lucid(score_limit=3, unequal=True))
     goal: str = "jct"
@@ -65,12 +65,12 @@ class Gimbal:
 
     @property
     def knows(self) -> frozenset[str]:
-        """Returns what the inner policy must know, and what calibration must."""
+        """Returns the knowledge of the inner policy and of calibration."""
         return self.inner.knows | {"length", "interference", "memory"}
 
     @property
     def powers(self) -> frozenset[str]:
-        """Returns what the inner policy may do, and to restrict."""
+        """Returns the powers of the inner policy, and `restrict`."""
         return self.inner.powers | {"restrict"}
 
     @property
@@ -84,7 +84,7 @@ class Gimbal:
         return Calibrated(self.inner.initial)
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Lets the inner policy decide, then calibrates who shares."""
+        """Calls the inner policy, then calibrates co-location sets."""
         assert isinstance(memory, Calibrated)
         because: tuple[Reason, ...] | None = None
         order: Order | None = None
@@ -93,8 +93,8 @@ class Gimbal:
             wanted = self.inner.decide(view, memory.inner)
             draft, because, order = wanted.draft, wanted.because, wanted.order
             memory = replace(memory, wake_s=wanted.wake_at)
-            # What it remembers of a plan that will not run as it drafted it is of no use.
-            if draft is None or not _execute_one_after_another(view, draft):
+            # Its memory of a plan that will not run as drafted would be wrong.
+            if draft is None or not _keep_stars(view, draft):
                 memory = replace(memory, inner=wanted.memory)
         if draft is None:
             draft = view.plan.draft()
@@ -105,36 +105,36 @@ class Gimbal:
         return Decision(changed, replace(memory, searches=searches), wake_s, because, order)
 
     def _asks(self, view: View, memory: Calibrated) -> bool:
-        """Tells whether the inner policy is to be asked, or a search alone woke this one."""
+        """Returns whether the inner policy is due, not only a search."""
         changes = view.changes
         happened = changes.arrived or changes.ended or changes.evicted or changes.capacity
         return bool(happened) or view.now >= memory.wake_s
 
     def _searches(self, view: View, draft: Draft, before: Sequence[Search]) -> tuple[Search, ...]:
-        """Returns a search for each set there is, those of unchanged sets a step further."""
+        """Returns a search for each set; those of unchanged sets advance."""
         means = Means(
             goal_of(self.goal), self.lgrr, self.liss, self.early_exit, begin_s=self.monitor
         )
         known = {(search.star, search.bare): search for search in before}
-        found: list[Search] = []
+        searches: list[Search] = []
         for star in stars_of(draft):
             bare = tuple(draft.placed[job].free() for job in star.members)
             if any(placement.interleave is not None for placement in bare):
                 continue
             search = known.get((star, bare))
             if search is None:
-                found.append(Search.begin(view, star, bare, means))
+                searches.append(Search.begin(view, star, bare, means))
             else:
-                found.append(search.advanced(view, means))
-        return tuple(found)
+                searches.append(search.advanced(view, means))
+        return tuple(searches)
 
 
 def _calibrate(draft: Draft, searches: Sequence[Search]) -> None:
-    """Gives every job the manner its search wants; who shares with nobody gets its own back."""
+    """Gives every job the limits and samples of its search; other jobs become plain."""
     wanted: dict[int, Placement] = {}
     for search in searches:
-        for job, manner, bare in zip(search.star.members, search.now, search.bare, strict=True):
-            wanted[job] = manner.on(bare)
+        for job, limits, bare in zip(search.star.members, search.now, search.bare, strict=True):
+            wanted[job] = limits.on(bare)
     for job, placement in list(draft.placed.items()):
         after = wanted.get(job)
         if after is None:
@@ -143,10 +143,10 @@ def _calibrate(draft: Draft, searches: Sequence[Search]) -> None:
             draft.place(job, after)
 
 
-def _execute_one_after_another(view: View, draft: Draft) -> bool:
-    """Lets those wait that would start or move so that a set is no star, the last in order first.
+def _keep_stars(view: View, draft: Draft) -> bool:
+    """Undoes starts and moves after which a set is no star, the last job in order first.
 
-    Who was running stays where it was if it can. Tells whether anybody was held back.
+    A running job stays where it was if it can. Returns whether any job was held back.
     """
     held_back = False
     changed = [c for c in draft.changes() if c.after is not None and c.after.gpu_ids]
@@ -168,7 +168,7 @@ def _execute_one_after_another(view: View, draft: Draft) -> bool:
 
 
 def _put_back(view: View, draft: Draft, job: int, before: Placement) -> bool:
-    """Puts a job that would move back onto its GPUs; False if these are not for it any more."""
+    """Puts a moved job back onto its GPUs; False if it can no longer have them."""
     savepoint = draft.savepoint()
     if not try_place(draft, job, before):
         return False

@@ -1,15 +1,15 @@
-"""Tiresias-G: the jobs most likely to end soon for the service they still take run first.
+"""Tiresias-G: jobs with the best chance to end per service run first (2D Gittins index).
 
 The two-dimensional Gittins index of a job's attained service (GPU-seconds) under the empirical
 distribution of total service ranks the jobs, larger first. The distribution is learned from
 the jobs that have ended so far, and renewed as they grow by a tenth; until `samples_min` have
 ended, the job with the least service goes first, as in Tiresias-L without queues.
 
-Ranks change while jobs run, so a running job is looked at again whenever its service has grown
-by the factor `step` (and first at the service quantum `delta`).
+Ranks change while jobs run, so a running job is ranked again whenever its service has grown by the
+factor `step` (and first at the service quantum `delta`).
 
 Source: ALGORITHMS section 6; delta 3250 GPU-s as in the public artifact, 0 for the exact index.
-Knows: attained service, and what jobs that ended took. Stops running jobs: yes.
+Knows: attained service, and the service of ended jobs. Stops running jobs: yes.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import Running, View
 
 FIRST_LOOK_GPU_S = 60.0
-"""A job's service is first looked at after one GPU-minute when `delta` does not say."""
+"""Without `delta` a job is first ranked again after one GPU-minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceHistory:
-    """The total service of the jobs that ended, as learned and as not yet learned from."""
+    """The total service of ended jobs: those in the table, and newer ones."""
 
     learned: tuple[float, ...] = ()
     fresh: tuple[float, ...] = ()
@@ -69,7 +69,7 @@ class Gittins:
         return Order(partial(self._keys, None))
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Learns from what ended, ranks all jobs, wakes when a running one has grown."""
+        """Learns from ended jobs and ranks all; wakes when a running job must be ranked again."""
         assert isinstance(memory, ServiceHistory)
         history = self._learn(view, memory)
         # Waiting jobs were ranked by the table of the last decision; running ones must be too.
@@ -96,7 +96,7 @@ class Gittins:
         return self.delta or FIRST_LOOK_GPU_S
 
     def _level(self, service: float) -> float:
-        """Returns the service at which a job was last looked at."""
+        """Returns the service at which a job was last ranked."""
         first = self._first_look()
         if service < first * (1 - RELATIVE_TOLERANCE):
             return 0.0
@@ -107,7 +107,7 @@ class Gittins:
         return service if table is None else -table.at(service)
 
     def _levels(self, service: Floats) -> Floats:
-        """Returns `_level` of many."""
+        """Returns `_level` of many jobs."""
         first = self._first_look()
         looks = np.log(np.maximum(service / first, 1.0)) / log(self.step) + RELATIVE_TOLERANCE
         return np.where(
@@ -115,14 +115,14 @@ class Gittins:
         )
 
     def _next_look_s(self, view: View, draft: Draft | None) -> float:
-        """Returns when the first of the jobs that run from now on has grown enough."""
+        """Returns when the first job that runs from now on must be ranked again."""
         left_s = self._left_s(*runs_on(view, draft))
         soonest_s = float(left_s.min()) if len(left_s) else float("inf")
-        # A step of the clock can be longer than what is left; time must move all the same.
+        # The rest can be shorter than one step of the clock, but time must advance.
         return max(view.now + soonest_s, nextafter(view.now, float("inf")))
 
     def _left_s(self, attained: Floats, gpus: Floats) -> Floats:
-        """Returns the seconds until each job is looked at again."""
+        """Returns the seconds until each job is ranked again."""
         level = self._levels(attained)
         target = np.where(level > 0, level * self.step, self._first_look())
         return np.asarray((target - attained) / gpus)

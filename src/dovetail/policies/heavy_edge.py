@@ -1,9 +1,9 @@
 """Waiting jobs in order, on the servers with most free GPUs, replicas by Heavy-Edge.
 
 A-SRPT's baselines, as presets. `order` ranks by `submission`, by predicted `length`, or by
-`workload`, predicted length times GPUs. Under `bypass=strict` a job that finds no room stops all
+`workload`, predicted length times GPUs. Under `bypass=strict` a job that finds no room blocks all
 behind it ("If the shortest job does not fit, it will not schedule longer jobs with fewer GPUs.");
-under `skip` (work-conserving) it is passed over.
+under `skip` (work-conserving) it is skipped.
 
 Source: A-SRPT section V.A; ALGORITHMS section 5.3. Knows: length, unless by submission.
 Stops running jobs: no.
@@ -69,7 +69,7 @@ class HeavyEdge:
 
     @property
     def knows(self) -> frozenset[str]:
-        """Returns length, but for the order of submission."""
+        """Returns length, unless the order is that of submission."""
         return frozenset() if self.order_by == "submission" else frozenset({"length"})
 
     @property

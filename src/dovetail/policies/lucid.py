@@ -1,9 +1,9 @@
-"""Lucid: least GPU-time first; under load two jobs that are light enough share a gang.
+"""Lucid: least GPU-time first; under load two light jobs share the same GPUs.
 
-Waiting jobs start on free GPUs in order of forecast length times GPUs; who does not fit is
-passed over. A job counts 0, 1 or 2 by how much of a GPU it asks for; while more GPUs are asked
-for than there are, who finds none joins a job of as many GPUs, on the same GPUs, if both their
-scores together are at most `score-limit` and both fit the memory.
+Waiting jobs start on free GPUs in order of forecast length times GPUs; a job that does not fit is
+skipped. A job has a score of 0, 1 or 2 by its use of a GPU; while jobs request more GPUs than there
+are, a job without room joins one of equal size on its GPUs, if the sum of their scores is at most
+`score-limit` and both fit the memory.
 
 GIMBAL's relaxations are `score-limit` and `unequal`: then jobs of other sizes share as well, in
 co-location sets that are stars.
@@ -23,7 +23,7 @@ from dovetail.core.order import Order
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.calibration.trial import TrialPeriod
+from dovetail.mechanisms.calibration.search import TrialPeriod
 from dovetail.mechanisms.elastic.shares import waits
 from dovetail.mechanisms.sharing.candidates import SharingCandidates
 from dovetail.mechanisms.sharing.gpu_groups import Kinds, kinds_of
@@ -56,10 +56,8 @@ class ScoreRule:
             kind = int(kind_of[job])
             if kind not in known:
                 held = view.physics.memory.footprint_bytes(job, 1) / memory if memory else 0.0
-                asked = max(view.physics.sharing.utilization(job), held)
-                known[kind] = (
-                    TINY if asked <= self.tiny else MEDIUM if asked <= self.jumbo else JUMBO
-                )
+                use = max(view.physics.sharing.utilization(job), held)
+                known[kind] = TINY if use <= self.tiny else MEDIUM if use <= self.jumbo else JUMBO
             return known[kind]
 
         return score
@@ -72,7 +70,7 @@ def _left_service(view: View, jobs: Sequence[int]) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class WatchedPairs:
-    """The jobs whose speed in company is being watched, and the kinds found too slow together."""
+    """The pairs under measurement, and the pairs of kinds that were too slow together."""
 
     trials: tuple[TrialPeriod, ...] = ()
     bad: frozenset[Kinds] = frozenset()
@@ -83,9 +81,9 @@ class WatchedPairs:
 class Lucid:
     """Least GPU-time first, packing by sharing score; non-preemptive.
 
-    `tiny` and `jumbo` part the scores, as parts of a GPU; `most_gpus` is the largest job that
-    shares; `load` the GPUs asked for over those there are from which on jobs share; `unpack` the
-    speed in company below which the guest is stopped (0: never).
+    `tiny` and `jumbo` are the limits between scores, as parts of a GPU; `most_gpus` is the largest
+    job that shares; `load` the ratio of requested to available GPUs above which jobs share;
+    `unpack` the speed below which a guest is stopped (0: never).
     """
 
     score_limit: int = 2
@@ -111,14 +109,14 @@ class Lucid:
 
     @property
     def powers(self) -> frozenset[str]:
-        """Returns `share`, and what it takes to part jobs again: a guest may go on elsewhere."""
+        """Returns `share`, and with `unpack` the powers to stop a guest and move it."""
         return frozenset({"share", "preempt", "migrate"} if self.unpack else {"share"})
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Starts the jobs of least GPU-time on free GPUs, or in light company."""
+        """Starts the jobs of least GPU-time on free GPUs, or beside light jobs."""
         assert isinstance(memory, WatchedPairs)
         draft = view.plan.draft()
-        watched = self._parted(view, draft, memory) if self.unpack else memory
+        watched = self._separate(view, draft, memory) if self.unpack else memory
         guests = self._fill(view, draft, watched)
         if self.unpack:
             watched = self._watch(view, draft, watched, guests)
@@ -126,7 +124,7 @@ class Lucid:
         return Decision(draft, watched, wake_s, waits(view, draft))
 
     def _fill(self, view: View, draft: Draft, watched: WatchedPairs) -> list[int]:
-        """Starts waiting jobs in order, alone or beside others; returns those beside others."""
+        """Starts waiting jobs in order, alone or beside others; returns the guests."""
         company = SharingCandidates(view, draft, lambda job: False)
         score = ScoreRule(self.tiny, self.jumbo).scores(view)
         seats = StarSeats(view, draft, score, unequal=self.unequal)
@@ -154,7 +152,7 @@ class Lucid:
         return guests
 
     def _line(self, view: View, draft: Draft) -> Iterable[int]:
-        """Returns who waits in order, those stopped just now among them."""
+        """Returns the waiting jobs in order, including those stopped by this decision."""
         stopped = [job for job in sorted(view.running) if job not in draft.placed]
         if not stopped:
             return view.waiting
@@ -186,7 +184,7 @@ class Lucid:
     def _watch(
         self, view: View, draft: Draft, watched: WatchedPairs, guests: Sequence[int]
     ) -> WatchedPairs:
-        """Returns the memory in which each new guest and those beside it are watched."""
+        """Returns the memory with a measurement of each new guest and its neighbours."""
         settle_s = max(view.switch_s.values(), default=0.0)
         trials = [t for t in watched.trials if all(job in draft.placed for job in t.jobs)]
         for guest in guests:
@@ -194,8 +192,8 @@ class Lucid:
             trials.append(TrialPeriod.of(view, jobs, TRIAL_S, (settle_s,) * len(jobs)))
         return replace(watched, trials=tuple(trials))
 
-    def _parted(self, view: View, draft: Draft, watched: WatchedPairs) -> WatchedPairs:
-        """Stops guests whose watch is over and in whose company somebody was too slow."""
+    def _separate(self, view: View, draft: Draft, watched: WatchedPairs) -> WatchedPairs:
+        """Stops guests whose measurement is over and found a job that was too slow."""
         due = [t for t in watched.trials if t.ends_s <= view.now]
         going_on = tuple(t for t in watched.trials if t.ends_s > view.now)
         bad = set(watched.bad)

@@ -1,12 +1,12 @@
-"""Max-Min fairness: whole GPUs poured over all jobs, one at a time to the job that has fewest.
+"""Max-Min fairness: whole GPUs for all jobs, one at a time to the job with the fewest.
 
 At every event the shares are computed anew, up to each job's largest useful number of GPUs.
 With more jobs than GPUs, `overflow=earliest` serves the earliest submitted with one GPU each, so
-running jobs stay, as in the AFS authors' simulator; `least-recent` serves the jobs that have gone
-longest without GPUs, and so takes turns at every decision. A job that is not elastic takes its
-requested GPUs or waits: it is served in order of submission out of the same pool.
+running jobs stay, as in the AFS authors' simulator; `least-recent` serves the jobs that have waited
+longest, so jobs take turns at every decision. A job that is not elastic gets its requested GPUs or
+waits: it is served in order of submission from the same pool.
 
-Source: ALGORITHMS section 6; AFS section 5. Knows: nothing of lengths. Stops running jobs: yes.
+Source: ALGORITHMS section 6; AFS section 5. Knows: no lengths. Stops running jobs: yes.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class MaxMin:
             raise ValueError(f"overflow is earliest or least-recent, not '{self.overflow}'")
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Pours the GPUs over all jobs."""
+        """Computes the shares of all jobs anew."""
         stay = {j: p.gpus for j, p in view.running.items() if not view.preemptible[j]}
         pool = pool_of(view).gpus
         if self.overflow == "earliest" and len(view.waiting) > pool and _all_take_one(view):
-            # NOTE: thousands may wait, of whom none can be served: 30 times as fast so.
+            # NOTE: 30 times as fast where thousands of jobs wait.
             movable = (j for j in view.running if j not in stay)
             first = sorted([*movable, *islice(view.waiting, pool)])
             return Decision(reshare(view, dict.fromkeys(first[:pool], 1) | stay))
@@ -55,24 +55,24 @@ class MaxMin:
 
     def _ranked(self, view: View) -> list[int]:
         """Returns all jobs in the order in which ties are broken and overflow is served."""
-        everybody = sorted([*view.running, *view.waiting])
+        all_jobs = sorted([*view.running, *view.waiting])
         if self.overflow == "earliest":
-            return everybody
+            return all_jobs
         progress, now = view.progress, view.now
         last_s = {j: progress.pending_since_s(j) for j in view.waiting}
-        return sorted(everybody, key=lambda j: (last_s.get(j, now), j not in view.running, j))
+        return sorted(all_jobs, key=lambda j: (last_s.get(j, now), j not in view.running, j))
 
 
 def _all_take_one(view: View) -> bool:
-    """Tells whether every job may run on a single GPU and on more."""
+    """Returns whether every job is elastic and may run on a single GPU."""
     return bool(view.jobs.elastic.all()) and int(view.jobs.min_gpus.max(initial=1)) == 1
 
 
 def _shares(view: View, jobs: list[int], pool: int) -> dict[int, int]:
     """Returns the share of each job that runs.
 
-    Rigid jobs stand in the water too: a rigid job whose request is above the level its share
-    would reach waits, and its water goes to the others; what they leave serves it after all.
+    Rigid jobs count for the fair share. A rigid job that requests more than that waits until the
+    elastic jobs are served, and runs if they leave enough GPUs.
     """
     elastic, gpus_of = view.jobs.elastic, view.jobs.gpus
     shares: dict[int, int] = {}
@@ -95,10 +95,10 @@ def _shares(view: View, jobs: list[int], pool: int) -> dict[int, int]:
 
 
 def _poured(view: View, jobs: list[int], pool: int) -> dict[int, int]:
-    """Returns the shares of elastic jobs; who would get less than it can run on stands aside.
+    """Returns the shares of elastic jobs by water filling.
 
-    The last such job leaves and the water is poured again, until all who got some can use it;
-    what is left then serves those aside, in order, with the least they can run on.
+    While a job would get less than its least share, the last such job is set aside and the shares
+    are computed again. Then the jobs set aside get their least shares, in order, while they fit.
     """
     low, high = view.jobs.min_gpus, view.jobs.max_gpus
     aside: list[int] = []

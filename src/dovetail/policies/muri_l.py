@@ -1,9 +1,9 @@
 """Muri-L: jobs take turns on the resources of the same GPUs; least attained service first.
 
 At every tick jobs are taken in order of time run so far times GPUs, as many as full groups
-on all GPUs could serve. Those that ask for the same GPUs are matched, round by round, so that
+on all GPUs could serve. Jobs of equal size are matched, round by round, so that
 the resources are idle least, and pairs are merged only while the demand exceeds the cluster.
-Groups run in order of their best job; who finds no room waits.
+Groups run in order of their best job; a group that finds no room waits.
 
 Source: Muri (SIGCOMM 2022) sections 4.1 and 4.2; ALGORITHMS section 4. Knows: attained
 service, stages, memory. Stops running jobs: yes, at ticks.

@@ -1,7 +1,7 @@
 """A policy that changes nothing: the shortest legal one, and a start for authors.
 
-Copy this file, give the class a name of its own, and fill in `decide`. With nothing ever
-started, a run ends with an error that says which jobs were left waiting.
+Copy this file, rename the class, and fill in `decide`. Since it starts no jobs, a run ends with an
+error that lists the waiting jobs.
 
 Knows: nothing. Stops running jobs: no.
 """
@@ -27,5 +27,5 @@ class NoOp:
     initial: ClassVar[None] = None
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Says: same as before."""
+        """Returns an empty decision: the plan stays."""
         return Decision()

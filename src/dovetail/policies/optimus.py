@@ -1,9 +1,9 @@
-"""Optimus: one GPU each, then the next to whoever's remaining time falls most by it.
+"""Optimus: one GPU each, then each further GPU to the job whose remaining time falls most.
 
-In order of submission each job gets the least it can run on; who does not fit is passed over.
-Then, one at a time, a GPU goes to the elastic job with the largest drop in remaining time,
-`left/p(c) - left/p(c+1)`, while any is above zero, up to each job's most. Decided anew at every
-event, as in the study of AFS, or each `interval` seconds, as the original does (600 s).
+In order of submission each job gets its least share; a job that does not fit is skipped. Then, one
+at a time, a GPU goes to the elastic job with the largest drop in remaining time, `left/p(c) -
+left/p(c+1)`, while any drop is above zero, up to each job's limit. Decided anew at every event, as
+in the study of AFS, or each `interval` seconds, as the original does (600 s).
 
 Source: Optimus (EuroSys 2018) section 4.1, workers only; AFS section 5.1; ALGORITHMS section 6.
 Knows: length and scaling, both taken as exact. Stops running jobs: yes.
@@ -46,7 +46,7 @@ class Optimus:
             check_period("interval", self.interval)
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Shares the GPUs out anew; between two intervals nothing changes."""
+        """Computes all shares anew; between two intervals nothing changes."""
         assert isinstance(memory, float)
         due_s = memory
         if view.now < due_s:
@@ -60,15 +60,15 @@ class Optimus:
         return Decision(draft, memory=due_s, wake_at=due_s, because=because)
 
     def _shares(self, view: View) -> tuple[Ints, Ints]:
-        everybody, pool = by_submission(view), pool_gpus(view)
+        present, pool = by_submission(view), pool_gpus(view)
         table = view.jobs
-        least = np.where(table.elastic, table.min_gpus, table.gpus)[everybody]
+        least = np.where(table.elastic, table.min_gpus, table.gpus)[present]
         served = admitted(least, pool)
-        jobs, shares = everybody[served], least[served]
+        jobs, shares = present[served], least[served]
         return jobs, grown(view, jobs, shares, pool - int(shares.sum()), _drops)
 
 
 def _drops(view: View, jobs: Ints, speeds: Floats) -> Floats:
-    """Returns by how much each further GPU shortens the remaining time."""
+    """Returns the drop in remaining time by each further GPU."""
     left_s = np.array(view.progress.left_s(jobs.tolist()))
     return np.asarray(-np.diff(left_s[:, None] / speeds, axis=1))

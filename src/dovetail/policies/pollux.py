@@ -3,12 +3,12 @@
 Each round a genetic search allocates whole GPUs on nodes to the jobs. A job's speedup is its best
 goodput over any batch on what it gets, over that on its fair share of the cluster; the search
 maximises the weighted power mean of the speedups with p = -1, in which a job whose GPUs change
-counts for less, by `(T - R * d) / (T + d)` with age T, restarts R and restart time d. Two jobs
-that are each spread over nodes never meet on one, and a job gets at most `growth` times the GPUs
-it has ever had. Rounds come at multiples of `interval`; between them nothing is decided.
+counts for less, by `(T - R * d) / (T + d)` with age T, restarts R and restart time d. Two jobs that
+are each spread over nodes never share a node, and a job gets at most `growth` times its largest
+number of GPUs so far. Rounds come at multiples of `interval`; between them nothing is decided.
 
 Source: Qiao et al., OSDI 2021, sections 3 and 4.2, and AdaptDL's simulator of it; ALGORITHMS
-section 6. Knows: how jobs scale and the service they had, nothing of lengths.
+section 6. Knows: scaling and attained service, no lengths.
 Stops running jobs: yes; it moves and resizes elastic ones and chooses their batches, while a rigid
 job runs as requested or waits.
 """
@@ -31,19 +31,20 @@ from dovetail.core.policy import Decision, register
 from dovetail.core.units import NEVER_S
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.allocation import drafted, room_for
+from dovetail.mechanisms.elastic.shares import waits
 
 if TYPE_CHECKING:
     from dovetail.algorithms.pollux_search import Contest
 
 SEEDS_APART = 1_000_003
-"""Rounds of one seed take every so-manieth number; those of another seed stand between."""
+"""Distance between the search seeds of consecutive rounds; other seeds lie between."""
 
 TINY = 1e-6
-"""What is left at least of a speedup after a restart, so that GPUs never idle for its sake."""
+"""The least factor of a speedup after a restart, so that GPUs never idle to avoid one."""
 
 
 class JobAge(NamedTuple):
-    """What a job has been through: the most GPUs it had, and its restarts."""
+    """The history of a job: its largest number of GPUs, and its restarts."""
 
     job: int
     most_gpus: int
@@ -52,7 +53,7 @@ class JobAge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The last round, when it was, who took part, what came out; and the lives of all jobs."""
+    """The last round: its time, jobs and population; and the histories of all jobs."""
 
     rounds: int = 0
     at_s: float = -NEVER_S
@@ -61,7 +62,7 @@ class Past:
     lives: tuple[JobAge, ...] = ()
 
     def by_job(self) -> dict[int, JobAge]:
-        """Returns the lives by job."""
+        """Returns the histories by job."""
         return {life.job: life for life in self.lives}
 
 
@@ -99,14 +100,14 @@ class Pollux:
             raise ValueError("decay must be 0 or more")
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Searches at multiples of the interval; else waits for the next one."""
+        """Searches at multiples of the interval, otherwise waits for the next one."""
         past = memory if isinstance(memory, Past) else self.initial
         if not view.running and not view.waiting:
             return Decision(memory=past)
         at = floor(view.now / self.interval)
         at += (at + 1) * self.interval <= view.now  # a quotient may be rounded down
         next_s = (at + 1) * self.interval
-        # A real clock wakes a little late; woken for another's news, a round is not due again.
+        # A real clock wakes a little late; a wake for other news must not repeat the round.
         woke = view.changes.woke and past.at_s < at * self.interval
         due = woke or view.now == at * self.interval
         if not due or view.now == past.at_s:
@@ -131,11 +132,10 @@ class Pollux:
             seed=self.seed + SEEDS_APART * past.rounds,
         )
         draft = drafted(view, jobs, tables, contest.held, chosen)
-        kept = population.astype(np.int16).tobytes()
+        survivors = population.astype(np.int16).tobytes()
         lives = _lived(view, past, draft)
-        past = Past(past.rounds + 1, view.now, tuple(jobs), kept, lives)
-        everybody = len(draft.placed) == len(view.running) + len(view.waiting)
-        return Decision(draft, past, next_s, () if everybody else NO_ROOM)
+        past = Past(past.rounds + 1, view.now, tuple(jobs), survivors, lives)
+        return Decision(draft, past, next_s, waits(view, draft))
 
     def _contest(
         self, view: View, past: Past, jobs: list[int], tables: list[BestBatches]
@@ -143,10 +143,12 @@ class Pollux:
         from dovetail.algorithms.pollux_search import Contest
 
         held, limit, capacity = room_for(view, jobs)
-        low, high = self._bounds(view, past, jobs)
         requested = view.jobs.gpus[jobs]
         running = held.sum(axis=1) > 0
         lives = past.by_job()
+        reach = [self.growth * lives[j].most_gpus if j in lives else 1 for j in jobs]
+        low, most = view.jobs.min_gpus[jobs], view.jobs.max_gpus[jobs]
+        high = np.minimum(np.maximum(reach, low), most)
         restarts = np.array([lives[j].restarts if j in lives else 0 for j in jobs])
         age = view.now - view.jobs.submit_s[jobs]
         hours = np.maximum(np.array(view.progress.attained_gpu_s(jobs)) / 3600, TINY)
@@ -163,17 +165,11 @@ class Pollux:
             weight=np.minimum(1.0, self.threshold / hours) ** self.decay,
         )
 
-    def _bounds(self, view: View, past: Past, jobs: list[int]) -> tuple[Ints, Ints]:
-        lives = past.by_job()
-        reach = [self.growth * lives[j].most_gpus if j in lives else 1 for j in jobs]
-        low, high = view.jobs.min_gpus[jobs], view.jobs.max_gpus[jobs]
-        return low, np.minimum(np.maximum(reach, low), high)
-
 
 def _contestants(view: View) -> list[int]:
     """Returns the jobs in order of precedence: those that may not be stopped, then by service.
 
-    Of the waiting ones no more than there are GPUs: no round could start more of them.
+    At most as many waiting jobs as there are GPUs: no round can start more.
     """
     attained = view.progress.attained_gpu_s
     running, waiting = list(view.running), list(view.waiting)
@@ -195,7 +191,7 @@ def _speedups(tables: list[BestBatches], fair: int, fair_nodes: int) -> Floats:
 
 
 def _adapted(past: Past, jobs: list[int], nodes: int) -> Ints:
-    """Returns the population of the last round for the jobs of this one; new jobs have nothing."""
+    """Returns the last population for the jobs of this round; new jobs have no GPUs."""
     if not past.jobs or len(past.population) % (2 * len(past.jobs) * nodes):
         return np.zeros((0, len(jobs), nodes), np.int64)
     before = np.frombuffer(past.population, np.int16).reshape(-1, len(past.jobs), nodes)
@@ -208,7 +204,7 @@ def _adapted(past: Past, jobs: list[int], nodes: int) -> Ints:
 
 
 def _lived(view: View, past: Past, draft: Draft) -> tuple[JobAge, ...]:
-    """Returns the lives of all jobs after a draft; every new placement but the first restarts."""
+    """Returns the histories after a draft; every new placement but the first is a restart."""
     lived = {j: x for j, x in past.by_job().items() if j in view.running or j in view.waiting}
     for job, before, after in draft.changes():
         if after is not None and (before is None or before.moves_to(after)):

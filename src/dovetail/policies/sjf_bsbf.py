@@ -1,11 +1,11 @@
-"""SJF-BSBF: shortest job first; who finds too few free GPUs shares where both gain most from it.
+"""SJF-BSBF: shortest job first; with too few free GPUs, share where both jobs gain most.
 
-A waiting job joins running ones when the mean completion time of the pair is clearly smaller
-than if it waited for the host to end, its batch cut into as many accumulation steps as memory
-asks for and no more than pay. It starts on a whole gang or not at all; nobody is ever stopped.
+A waiting job joins running ones if the mean completion time of the pair is clearly smaller than if
+it waited for the host to end. Its batch is split into accumulation steps to fit the memory. It
+starts as a whole gang or not at all; no job is ever stopped.
 
-`priority=service` ranks by length times GPUs; `order=benefit` joins the hosts in order of what
-sharing saves in place of the pair's completion time.
+`priority=service` ranks by length times GPUs; `order-hosts=benefit` ranks hosts by the time that
+sharing saves instead of the pair's completion time.
 
 Source: SJF-BSBF Theorem 1, Algorithms 1 and 2, as settled in ALGORITHMS section 1. Knows:
 length, interference, scaling, memory. Stops running jobs: no.
@@ -30,16 +30,16 @@ from dovetail.mechanisms.sharing.sharing_pass import decide
 PRIORITIES = ("time", "service")
 ORDERS = ("pair-jct", "benefit")
 GENEROUS = 1.0 + 1e-5
-"""A bound must not leave out what the comparison to the last bit would take."""
+"""Factor of bounds, so that rounding excludes no host that the exact comparison accepts."""
 
 
 def left_s(view: View, jobs: Sequence[int]) -> list[float]:
-    """Returns the solo seconds waiting jobs need; progress made before a node was lost counts."""
+    """Returns the solo seconds left of waiting jobs, after progress before an eviction."""
     return view.progress.left_s(jobs)
 
 
 def left_service(view: View, jobs: Sequence[int]) -> list[float]:
-    """Returns the solo seconds waiting jobs need times the GPUs they ask for."""
+    """Returns the solo seconds left of waiting jobs times their requested GPUs."""
     gpus = view.jobs.gpus
     return [s * int(gpus[j]) for j, s in zip(jobs, view.progress.left_s(jobs), strict=True)]
 
@@ -52,26 +52,26 @@ class BestBenefit:
     weighs: ClassVar[bool] = True
 
     def offered(self, gpus: SharedGpus, guests: Ints, shortest_s: Floats) -> Ints:
-        """Returns the GPUs of the hosts that gain from a job of each class, of that length."""
+        """Returns the GPUs of the hosts that gain from a job of each class and length."""
         bounds = _bounds_s(gpus, guests)
         return (bounds > shortest_s[:, None]) @ gpus.alone
 
     def seat(self, gpus: SharedGpus, guest: int, length_s: float, need: int) -> Seat | None:
-        """Returns GPUs of the best hosts until the gang is full, the last host's set cut."""
+        """Returns GPUs of the best hosts until the gang is complete, part of the last host's."""
         wanted = int(gpus.rules.guest_gpus[guest])
         hosts: list[tuple[int, int]] = []
         steps, taken = 1, 0
-        for row, asked in self._best(gpus, guest, length_s, need):
+        for row, steps_there in self._best(gpus, guest, length_s, need):
             count = min(int(gpus.alone[row]), wanted - taken)
             hosts.append((row, count))
-            steps = max(steps, asked)
+            steps = max(steps, steps_there)
             taken += count
             if taken == wanted:
                 break
         return Seat(tuple(hosts), steps) if taken >= need else None
 
     def single_hosts(self, gpus: SharedGpus, guest: int, length_s: float) -> list[Seat]:
-        """Returns seats beside one host each that holds the whole gang, the best first."""
+        """Returns places for the whole gang beside one host each, the best first."""
         wanted = int(gpus.rules.guest_gpus[guest])
         best = self._best(gpus, guest, length_s, wanted)
         return [Seat(((row, wanted),), steps) for row, steps in best if gpus.alone[row] >= wanted]
@@ -79,9 +79,9 @@ class BestBenefit:
     def _best(
         self, gpus: SharedGpus, guest: int, length_s: float, need: int
     ) -> Iterator[tuple[int, int]]:
-        """Yields the rows of hosts that gain, the best first, and the steps each asks for.
+        """Yields the rows of hosts that gain, the best first, and the steps for each.
 
-        None where all of them have fewer than `need` GPUs.
+        Yields nothing if all of them together have fewer than `need` GPUs.
         """
         pairs = gpus.rules.pairs.row(guest)
         bounds = _bounds_s(gpus, np.array([guest]))[0]
@@ -96,7 +96,7 @@ class BestBenefit:
 
 
 def _bounds_s(gpus: SharedGpus, guests: Ints) -> Floats:
-    """Returns, by class and host, the length from which a job does not gain from the host."""
+    """Returns, by class and host, the length from which on sharing does not pay."""
     reach = gpus.rules.pairs.reach[guests[:, None], gpus.hosts]
     return np.where(gpus.left_s > 0, gpus.left_s * reach * GENEROUS, 0.0)
 
@@ -128,6 +128,6 @@ class SjfBsbf:
         return _RANK[self.priority]
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Starts the shortest jobs that find GPUs, free ones or with a host that gains."""
+        """Starts the shortest jobs on free GPUs or beside hosts that gain."""
         beside = BestBenefit(self.order_hosts == "benefit")
         return decide(view, memory, beside, by_service=self.priority == "service")

@@ -1,7 +1,7 @@
-"""SJF-FFS: shortest job first; who finds too few free GPUs shares the first ones at hand.
+"""SJF-FFS: shortest job first; with too few free GPUs, share the first GPUs that fit.
 
-As SJF-BSBF without its theorem: what is free is taken first, then GPUs with one job in order
-of their numbers, wherever both jobs fit the memory, with the largest sub-batch that fits.
+Like SJF-BSBF without its theorem: free GPUs first, then GPUs with one job in order of their
+numbers, if both jobs fit the memory, with the largest sub-batch that fits.
 
 Source: SJF-BSBF section VI.A (baseline 4), as settled in ALGORITHMS section 1.4. Knows: length,
 memory. Stops running jobs: no.
@@ -27,16 +27,16 @@ from dovetail.policies.sjf_bsbf import PRIORITIES, left_s, left_service
 
 @dataclass(frozen=True, slots=True)
 class FirstFit:
-    """Takes all free GPUs and then the first with one job whose memory has room."""
+    """Takes all free GPUs and then the first GPUs with one job and enough memory."""
 
     weighs: ClassVar[bool] = False
 
     def offered(self, gpus: SharedGpus, guests: Ints, shortest_s: Floats) -> Ints:
-        """Returns the GPUs whose memory has room for a job of each class, whatever its length."""
+        """Returns the GPUs with memory for a job of each class, of any length."""
         return (gpus.rules.pairs.fewest[guests[:, None], gpus.hosts] > 0) @ gpus.alone
 
     def seat(self, gpus: SharedGpus, guest: int, length_s: float, need: int) -> Seat | None:
-        """Returns the first GPUs that will do, by node and number."""
+        """Returns the first GPUs that fit, by node and number."""
         gpus.rules.pairs.row(guest)
         fewest = gpus.rules.pairs.fewest[guest][gpus.hosts]
         if int(gpus.alone[fewest > 0].sum()) < need:
@@ -52,7 +52,7 @@ class FirstFit:
         return None
 
     def single_hosts(self, gpus: SharedGpus, guest: int, length_s: float) -> list[Seat]:
-        """Returns seats beside one host each that holds the whole gang, by its first GPU."""
+        """Returns places for the whole gang beside one host each, by its first GPU."""
         wanted = int(gpus.rules.guest_gpus[guest])
         fewest = gpus.rules.pairs.fewest[guest][gpus.hosts]
         rows = dict.fromkeys(row for _, row in _in_order(gpus, fewest))
@@ -61,7 +61,7 @@ class FirstFit:
 
 
 def _in_order(gpus: SharedGpus, fewest: Ints) -> Iterator[tuple[Gpu, int]]:
-    """Yields the GPUs a guest may share and the row of whom it finds there, by node and number.
+    """Yields the GPUs that a guest may share and the row of their host, by node and number.
 
     `fewest` are the steps with which it fits each row, 0 where it does not.
     """
@@ -97,5 +97,5 @@ class SjfFfs:
         return _RANK[self.priority]
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Starts the shortest jobs that find GPUs, free ones or with room for one more."""
+        """Starts the shortest jobs on free GPUs or beside one other job."""
         return decide(view, memory, FirstFit(), by_service=self.priority == "service")

@@ -1,7 +1,7 @@
 """Shortest remaining time first: the jobs of least remaining solo time at the requested GPUs run.
 
-At each event all jobs are ranked anew and placed greedily; a job that does not fit is passed
-over, a running one that loses its GPUs waits and pays the switching cost when it resumes.
+At each event all jobs are ranked anew and placed greedily; a job that does not fit is skipped, a
+running one that loses its GPUs waits and pays the switching cost when it resumes.
 
 Source: ALGORITHMS section 6. Knows: length (and scaling, for other sizes).
 Stops running jobs: yes.

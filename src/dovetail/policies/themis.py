@@ -1,13 +1,12 @@
-"""Themis: GPUs are leased by auction to the jobs that fall furthest behind a fair share.
+"""Themis: GPUs are leased by auction to the jobs that are furthest behind a fair share.
 
-`rho` is when a job will end here over when it would end on one N-th of the cluster
-(`mechanisms.finish_time`). Who gets GPUs keeps them for a lease; what is free, and what is held
-longer than a lease, is auctioned at every event. Offered to the fraction 1 - f of all jobs that
-stands worst: jobs without GPUs before others, then by rho. The auction maximises the product of
-1/rho greedily: each bidder, worst first, the least it can run on, then one GPU at a time to the
-elastic bidder whose rho falls most in proportion. What is left goes to the others at random: a
-start for whoever can, then one GPU after the other. A job gives nothing back before its lease
-ends.
+`rho` is the finish time of a job here over that on one N-th of the cluster
+(`mechanisms.elastic.finish_time`). A job keeps its GPUs for a lease; free GPUs, and GPUs whose
+lease is over, are auctioned at every event. They are offered to the worst fraction 1 - f of all
+jobs: jobs without GPUs first, then by rho. The auction maximises the product of 1/rho greedily:
+each bidder, worst first, gets its least share, then one GPU at a time goes to the elastic bidder
+whose rho falls most in proportion. The rest goes to the other jobs at random: least shares first,
+then one GPU at a time. A job gives no GPUs back before its lease ends.
 
 Source: Themis (NSDI 2020, arXiv 1907.01484) sections 3 and 4, simplified; ALGORITHMS section 6.
 Knows: length, scaling. Stops running jobs: yes, when a lease has ended.
@@ -57,14 +56,14 @@ class Themis:
         check_seed(self.seed)
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Auctions what is free and what was held for a lease; wakes when the next one ends."""
+        """Auctions free GPUs and those whose lease is over; wakes when the next lease ends."""
         assert isinstance(memory, Ledger)
         ledger = memory.carried_to(view.now, by_submission(view))
         running = view.progress.running()
         gpus_of = np.zeros(len(view.jobs), np.int64)
         gpus_of[running.jobs] = running.gpus
         held = gpus_of[ledger.jobs]
-        # Where a switch took longer than a lease, nobody would ever get on.
+        # If a switch took longer than a lease, jobs would make no progress.
         lease_s = max(self.lease, 2 * max(view.switch_s.values(), default=0.0))
         ledger = ledger.held_until(held > 0, view.now + lease_s)
         expired = (held > 0) & (ledger.lease_end_s <= view.now)
@@ -79,7 +78,7 @@ class Themis:
         return Decision(draft, ledger, _next_end_s(ledger, placed), waits(view, draft))
 
     def _auctioned(self, view: View, ledger: Ledger, held: Ints, pool: int) -> Ints:
-        """Returns the shares of all jobs of the ledger when `pool` GPUs more are given out."""
+        """Returns the shares of all jobs of the ledger after `pool` more GPUs are handed out."""
         stand, jobs, table = standing(view, ledger), ledger.jobs, view.jobs
         least = np.where(table.elastic, table.min_gpus, table.gpus)[jobs]
         bidders = self._worst(view, stand, held)
@@ -98,7 +97,7 @@ class Themis:
         return begun
 
     def _worst(self, view: View, stand: Standing, held: Ints) -> Ints:
-        """Returns the rows of the fraction 1 - f of jobs that is offered GPUs, worst first."""
+        """Returns the rows of the worst fraction 1 - f of all jobs, worst first."""
         has: Bools = held > 0
         now = speeds(view, stand.jobs, held[:, None])[:, 0]
         rho = stand.rho(np.where(has, now, stand.fair_speed))
@@ -116,7 +115,7 @@ class Themis:
 
 
 def _begun(shares: Ints, least: Ints, rows: Ints, pool: int) -> Ints:
-    """Returns the shares after rows without any got their least, in order, from the pool."""
+    """Returns the shares after rows without any got their least from the pool, in order."""
     idle = rows[shares[rows] == 0]
     begin = idle[admitted(least[idle], pool)]
     begun = shares.copy()

@@ -1,10 +1,9 @@
-"""A policy that decides only at ticks: `inner`, asked every `period_s` and at no other moment.
+"""A policy that decides only at ticks: `inner`, called every `period_s` and at no other time.
 
-Schedulers of real clusters run periodically, to bound how often jobs are stopped. Here whatever
-happens between two ticks waits for the next one: GPUs that become free stay idle, who arrives
-waits, and `inner` sees all changes since its last decision at once. A change at the very moment
-of a tick is seen by it, as the first arrival is at 0 s. A tick at which nothing has changed and
-`inner` did not ask to be woken passes by: there `inner` would have been asked for nothing.
+Schedulers of real clusters run periodically, to limit how often jobs are stopped. Here events
+between two ticks wait for the next one: freed GPUs stay idle, arrivals wait, and `inner` sees all
+changes since its last decision at once. A change at the instant of a tick belongs to it, like the
+first arrival at 0 s. A tick without changes, and without a wake time of `inner`, is skipped.
 
 Source: the testbed of Muri, where all schedulers decide every six minutes (sections 5 and 6.1).
 Knows: what `inner` knows. Stops running jobs: if `inner` does.
@@ -25,7 +24,7 @@ from dovetail.policies.srtf import Srtf
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What happened since the inner policy decided last, and when it wants to be woken."""
+    """The changes since the last decision of the inner policy, and its wake time."""
 
     memory: object
     wake_at: float = inf
@@ -36,11 +35,11 @@ class Seen:
 
     @property
     def something(self) -> bool:
-        """Tells whether anything happened."""
+        """Returns whether anything happened."""
         return bool(self.arrived or self.ended or self.evicted or self.capacity)
 
     def and_then(self, new: Changes) -> Seen:
-        """Returns the same with later changes; who came and went unseen is left out."""
+        """Returns the memory with later changes, without jobs that came and went between ticks."""
         gone = set(new.ended)
         unseen = gone.intersection(self.arrived)
         stayed = tuple(j for j in (*self.arrived, *new.arrived) if j not in gone)
@@ -71,26 +70,26 @@ class Ticked:
 
     @property
     def knows(self) -> frozenset[str]:
-        """Returns what the inner policy must know."""
+        """Returns the knowledge of the inner policy."""
         return self.inner.knows
 
     @property
     def powers(self) -> frozenset[str]:
-        """Returns what the inner policy may do."""
+        """Returns the powers of the inner policy."""
         return self.inner.powers
 
     @property
     def order(self) -> Order:
-        """Returns how the inner policy ranks jobs."""
+        """Returns the order of the inner policy."""
         return self.inner.order
 
     @property
     def initial(self) -> Seen:
-        """Returns the inner policy's first memory, and that nothing happened."""
+        """Returns the first memory of the inner policy, without changes."""
         return Seen(self.inner.initial)
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Asks the inner policy if this is a tick, else notes what happened."""
+        """Calls the inner policy at a tick, otherwise stores the changes."""
         assert isinstance(memory, Seen)
         seen = memory.and_then(view.changes)
         tick_s = self._tick_s(view.now)
@@ -105,16 +104,16 @@ class Ticked:
         )
 
     def _asked(self, view: View, seen: Seen) -> Decision:
-        """Returns what the inner policy decides when shown all that happened as one change."""
+        """Returns the decision of the inner policy on all changes as one."""
         return self.inner.decide(replace(view, changes=seen.changes(view.now)), seen.memory)
 
     def _tick_s(self, now: float) -> float:
-        """Returns the first tick that is not before a time, that time itself where it is one."""
+        """Returns the first tick at or after a time."""
         tick_s = ceil(now / self.period_s - RELATIVE_TOLERANCE) * self.period_s
         return now if abs(tick_s - now) <= RELATIVE_TOLERANCE * self.period_s else tick_s
 
     def _next_due_s(self, now: float, wake_at: float) -> float:
-        """Returns the first tick after now at which the inner policy wants to be woken."""
+        """Returns the first tick after now at or after the wake time of the inner policy."""
         if wake_at == inf:
             return inf
         tick_s = self._tick_s(wake_at)

@@ -2,13 +2,13 @@
 
 A job's attained service is the GPU-seconds it has held. It starts in the first queue and falls
 to the next when its service passes a threshold, which is an event of its own. A lower queue is
-served before a higher one; jobs are stopped only in favour of a lower queue. A job that does
-not fit is passed over.
+served before a higher one; jobs are stopped only for jobs of a lower queue. A job that does not
+fit is skipped.
 
 Inside a queue `inside=submission` serves running jobs first, then by submission.
 `inside=list` keeps each queue as a list, as the public artifacts do: a job joins at the end, and
-after every decision those that run move before those that wait. The two differ by tens of per
-cent on one trace, because a stopped job keeps its place before those that never ran.
+after every decision running jobs move before waiting ones. The two differ by tens of per cent on
+one trace, because a stopped job keeps its place before jobs that never ran.
 
 Under `sizes=peak` each elastic job runs on as many GPUs as it can use, or waits (AFS section 5.2,
 Figure 6); a larger size spends the GPU-seconds of a queue faster.
@@ -86,11 +86,11 @@ class Tiresias:
 
     @property
     def initial(self) -> Queues | None:
-        """Returns empty lists when queues are lists; else nothing needs to be remembered."""
+        """Returns empty lists if queues are lists, otherwise None."""
         return ((),) * (len(self.thresholds) + 1) if self.inside == "list" else None
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Ranks all jobs by queue; wakes when the next running job falls to another queue."""
+        """Ranks all jobs by queue; wakes when the next running job falls to the next queue."""
         if self.inside == "list":
             return self._decide_by_lists(view, memory)
         serve_all = serve_at_peak if self.sizes == PEAK else rank
@@ -98,7 +98,7 @@ class Tiresias:
         return Decision(draft, wake_at=self.next_fall_s(view, draft), because=because)
 
     def running_keys(self, running: Running) -> Floats:
-        """Returns the keys of running jobs, which stand before the waiting ones of their queue."""
+        """Returns the keys of running jobs, which come before the waiting ones of their queue."""
         limits = np.array(self.thresholds) * (1 - RELATIVE_TOLERANCE)
         queues = np.searchsorted(limits, running.attained_gpu_s, side="right")
         return queues.astype(np.float64) * 2.0
@@ -109,10 +109,10 @@ class Tiresias:
         return [bisect_right(limits, a) for a in view.progress.attained_gpu_s(jobs)]
 
     def next_fall_s(self, view: View, draft: Draft | None) -> float:
-        """Returns when the first of the jobs that run from now on reaches its next threshold."""
+        """Returns when the first job that runs from now on reaches its next threshold."""
         left_s = self._left_s(*runs_on(view, draft))
         soonest_s = float(left_s.min()) if len(left_s) else float("inf")
-        # A step of the clock can be longer than what is left; time must move all the same.
+        # The rest can be shorter than one step of the clock, but time must advance.
         return max(view.now + soonest_s, nextafter(view.now, float("inf")))
 
     def _left_s(self, attained: Floats, gpus: Floats) -> Floats:
@@ -127,19 +127,19 @@ class Tiresias:
         order = [job for queue in lists for job in queue]
         draft, because = serve(view, order)
         runs = draft.placed
-        kept: Queues = tuple(
+        queues: Queues = tuple(
             (*[j for j in queue if j in runs], *[j for j in queue if j not in runs])
             for queue in lists
         )
-        return Decision(draft, kept, self.next_fall_s(view, draft), because)
+        return Decision(draft, queues, self.next_fall_s(view, draft), because)
 
     def _fallen(self, view: View, memory: Queues) -> list[list[int]]:
-        """Returns the lists without ended jobs, with falls carried out and arrivals at the end.
+        """Returns the lists after ends, falls, and arrivals at the end.
 
-        Who runs in no list, or arrives with service, was here before the memory began.
+        Running jobs in no list, and arrivals with service, are older than the memory.
         """
-        gone = set(view.changes.ended)
-        lists = [[j for j in queue if j not in gone] for queue in memory]
+        ended = set(view.changes.ended)
+        lists = [[j for j in queue if j not in ended] for queue in memory]
         listed = {j for queue in lists for j in queue}
         new = [*sorted(j for j in view.running if j not in listed), *view.changes.arrived]
         for job, number in zip(new, self._queues(view, new), strict=True):

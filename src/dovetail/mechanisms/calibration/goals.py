@@ -1,8 +1,8 @@
-"""What a co-location set is calibrated for: an objective over its jobs and a priority of each.
+"""Goals of calibration: an objective over the jobs of a co-location set, and a priority of each.
 
-An operator may write one: any class with the two methods of `Goal`. The three here are those of
-GIMBAL section 5.2 with the signs settled in ALGORITHMS 3.2: an objective is minimised, and a
-higher priority means more important.
+Users may write one: any class with the two methods of `Goal`. The three here are those of GIMBAL
+section 5.2 with the signs of ALGORITHMS 3.2: an objective is minimised, and a higher priority means
+more important.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Member:
     def of(
         *, gpus: int, utilization: float, speed: float, left_s: float, deadline_s: float, now: float
     ) -> Member:
-        """Returns the job with what follows from its speed."""
+        """Returns the job with its time left and slack at this speed."""
         remaining_s = left_s / speed if speed > 0 else inf
         slack_s = deadline_s - now - remaining_s if deadline_s < inf else inf
         return Member(gpus, utilization, speed, remaining_s, deadline_s, slack_s)
@@ -47,16 +47,14 @@ class Goal(Protocol):
     """Two functions over plain numbers."""
 
     def objective(self, members: Sequence[Member]) -> float:
-        """Returns what is to be as small as can be, for the jobs of a set."""
-        ...
+        """Returns the value to minimise for the jobs of a set."""
 
     def priority(self, member: Member) -> float:
-        """Returns how important a job is beside the others of its set."""
-        ...
+        """Returns the importance of a job in its set."""
 
 
 class ShortJct:
-    """The mean time to the end (equations 1 and 2); who uses little of the GPU goes first."""
+    """The mean time to the end (equations 1 and 2); low utilisation has priority."""
 
     set_priority = staticmethod(fmean)
 
@@ -70,10 +68,10 @@ class ShortJct:
 
 
 class Deadlines:
-    """The most that a job will be late (equations 3 and 4); who has least slack goes first."""
+    """The largest lateness (equations 3 and 4); least slack has priority."""
 
     def objective(self, members: Sequence[Member]) -> float:
-        """Returns the largest lateness, 0 where nobody is late."""
+        """Returns the largest lateness, 0 if no job is late."""
         return max(max(0.0, -m.slack_s) for m in members)
 
     def priority(self, member: Member) -> float:
@@ -82,7 +80,7 @@ class Deadlines:
 
 
 class Makespan:
-    """The time to the last end (equations 5 and 6); who has longest to go goes first."""
+    """The time to the last end (equations 5 and 6); the longest time left has priority."""
 
     def objective(self, members: Sequence[Member]) -> float:
         """Returns the longest time to the end."""
@@ -97,9 +95,9 @@ GOALS: dict[str, type[Goal]] = {"jct": ShortJct, "deadline": Deadlines, "makespa
 
 
 def together(goal: Goal, members: Sequence[Member]) -> float:
-    """Returns the priority of several jobs: their highest, or what the goal's `set_priority` says.
+    """Returns the priority of several jobs: their highest, or by the goal's `set_priority`.
 
-    That is the mean for JCT (ALGORITHMS 3.2).
+    JCT uses the mean (ALGORITHMS 3.2).
     """
     combine: Callable[[list[float]], float] = getattr(goal, "set_priority", max)
     return combine([goal.priority(member) for member in members])
@@ -120,5 +118,5 @@ def goal_of(text: str) -> Goal:
     cls = class_from_file(path, name, "objective", "goal")
     if not callable(getattr(cls, "priority", None)):
         raise InputError(path, f"'{cls.__name__}' has no method priority")
-    made: Goal = cls()
-    return made
+    goal: Goal = cls()
+    return goal

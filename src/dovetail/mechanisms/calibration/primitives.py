@@ -1,8 +1,8 @@
-"""From slow and fast workers to limits and samples: one step of GIMBAL's search.
+"""One step of GIMBAL's search: limits and samples for slow and fast workers.
 
-Squeeze and swell say which workers should go slower and faster. On some workers of a job they
-change the limit of the share of a GPU these may use, by ten points (LGRR), and where that makes
-stragglers the samples move too; both at once on workers of one job move samples only (LISS).
+Squeeze and swell make workers slower and faster. On some workers of a job they change the limit of
+their share of a GPU, by ten points (LGRR), and if that makes stragglers, samples move too; both on
+workers of one job move samples only (LISS).
 GIMBAL sections 4.1, 4.2 and Algorithm 1; ALGORITHMS 3.1, 3.3.
 """
 
@@ -31,20 +31,20 @@ CONTEXT_BYTES = 200e6
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """How a job trains: the limit of each worker in points, and its samples; () for no split."""
+    """The limit of each worker of a job in points, and its samples; () for even samples."""
 
     limits: tuple[int, ...]
     samples: tuple[int, ...] = ()
 
     def on(self, bare: Placement) -> Placement:
-        """Returns a placement in this manner."""
+        """Returns a placement with these limits and samples."""
         whole = all(limit == WHOLE for limit in self.limits)
         fractions = () if whole else tuple(limit / WHOLE for limit in self.limits)
         return replace(bare, fractions=fractions, samples=self.samples)
 
 
 Setting = tuple[WorkerLimits, ...]
-"""The manner of each member of a star, the centre first."""
+"""The limits and samples of each member of a star, the centre first."""
 
 
 def free_competition(bare: tuple[Placement, ...]) -> Setting:
@@ -54,7 +54,7 @@ def free_competition(bare: tuple[Placement, ...]) -> Setting:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A star as it is placed, and the mechanisms that may be used on it."""
+    """A placed star, and the mechanisms that may be used on it."""
 
     view: View
     star: Star
@@ -63,9 +63,9 @@ class Bench:
     samples: bool
 
     def step(self, setting: Setting, low: Collection[int]) -> Setting | None:
-        """Returns the next setting of Algorithm 1, None where nothing more can be changed.
+        """Returns the next setting of Algorithm 1, None if nothing can be changed.
 
-        `low` are the members, by position, of lower priority.
+        `low` are the members of lower priority, by position.
         """
         slow = self.slow(setting, 0)
         if not slow:
@@ -74,7 +74,7 @@ class Bench:
             balanced = self._balanced(setting, [0])
             if balanced != setting:
                 return balanced
-            # No sample can move: the slow workers are at whole limits or may not have more.
+            # No sample can move, so the other workers are squeezed.
             wanted = {0: self._shared(0) - slow}
         else:
             with_slow = {gpu for i, gpu in enumerate(self.bare[0].named()) if i in slow}
@@ -88,7 +88,7 @@ class Bench:
         return None if after == setting else after
 
     def slow(self, setting: Setting, member: int) -> set[int]:
-        """Returns the workers of a member whose forward pass takes clearly more than the median."""
+        """Returns the workers of a member with forward passes `SLOW` times the median or longer."""
         lines = self._workers(setting, member)
         samples = setting[member].samples
         if not samples:
@@ -115,15 +115,15 @@ class Bench:
         return changed or self.view.physics.batches.samples(self.star.members[member])
 
     def _shared(self, member: int) -> set[int]:
-        """Returns the workers of a member that share a GPU; to squeeze others helps nobody."""
+        """Returns the workers of a member that share a GPU; squeezing others helps no job."""
         others = [p for i, p in enumerate(self.bare) if (i == 0) != (member == 0)]
         held = {gpu for p in others for gpu in p.named()}
         return {w for w, gpu in enumerate(self.bare[member].named()) if gpu in held}
 
     def _squeezed(self, setting: Setting, workers: Mapping[int, set[int]]) -> Setting:
-        """Returns the setting with limits ten points lower for some workers, where they can be.
+        """Returns the setting with limits ten points lower for some workers, if possible.
 
-        A limit above what the job uses of a GPU takes nothing from it: the first one goes below.
+        A limit above the job's utilisation has no effect, so the first one starts below it.
         """
         if not self.limits:
             return setting
@@ -139,7 +139,7 @@ class Bench:
         return tuple(squeezed)
 
     def _balanced(self, setting: Setting, members: Collection[int]) -> Setting:
-        """Returns the setting in which samples of these members went to their fast workers."""
+        """Returns the setting with samples of these members moved to their fast workers."""
         if not self.samples:
             return setting
         for member in members:
@@ -153,7 +153,7 @@ class Bench:
         return setting
 
     def fits_contexts(self) -> bool:
-        """Tells whether there is memory for one more context on each GPU that is shared."""
+        """Returns whether each shared GPU has memory for one more context."""
         return self._fits(free_competition(self.bare), CONTEXT_BYTES)
 
     def _fits(self, setting: Setting, extra_bytes: float = 0.0) -> bool:

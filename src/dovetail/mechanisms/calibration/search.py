@@ -1,8 +1,8 @@
-"""GIMBAL's search for the best setting of one co-location set, step by measured step.
+"""GIMBAL's search for the best setting of one co-location set, by measured steps.
 
-From free competition on, workers of the low-priority side are squeezed, and samples moved, a step
-at a time. Each setting is tried for five iterations or a minute; the best one measured stays.
-After three steps in a row without gain the search ends. GIMBAL Algorithm 1; ALGORITHMS 3.3.
+Starting from free competition, each step squeezes workers of the low-priority side and moves
+samples. Each setting is measured for five iterations or a minute; the best one stays. After three
+steps in a row without gain the search ends. GIMBAL Algorithm 1; ALGORITHMS 3.3.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dovetail.core.placement import Placement
 from dovetail.core.view import View
 from dovetail.mechanisms.calibration.goals import Goal, Member, together
 from dovetail.mechanisms.calibration.primitives import Bench, Setting, free_competition
-from dovetail.mechanisms.calibration.trial import TrialPeriod
 from dovetail.mechanisms.sharing.stars import Star
 
 FAILURES_MAX = 3
@@ -27,8 +26,39 @@ TRIAL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
+class TrialPeriod:
+    """A period in which the speeds of jobs are measured: their progress `done_s` at its begin.
+
+    `pause_s` are the seconds from `begun_s` on in which each job makes no progress, for a switch.
+    """
+
+    jobs: tuple[int, ...]
+    begun_s: float
+    ends_s: float
+    done_s: tuple[float, ...]
+    pause_s: tuple[float, ...] = ()
+
+    @staticmethod
+    def of(
+        view: View, jobs: tuple[int, ...], lasts_s: float, pause_s: tuple[float, ...] = ()
+    ) -> TrialPeriod:
+        """Returns a trial that begins now and lasts `lasts_s` after the longest pause."""
+        ends_s = view.now + lasts_s + max(pause_s, default=0.0)
+        return TrialPeriod(jobs, view.now, ends_s, tuple(view.progress.done_s(jobs)), pause_s)
+
+    def speeds(self, view: View) -> tuple[float, ...]:
+        """Returns the speed of each job since the trial began, in solo seconds per second."""
+        pauses = self.pause_s or (0.0,) * len(self.jobs)
+        now_s = view.progress.done_s(self.jobs)
+        return tuple(
+            max(0.0, now - done) / (view.now - self.begun_s - pause)
+            for now, done, pause in zip(now_s, self.done_s, pauses, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Means:
-    """What a search is for and what it may use."""
+    """The goal of a search and its mechanisms."""
 
     goal: Goal
     limits: bool = True
@@ -39,10 +69,10 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Where the search on a set has come. `bare` are the placements without limits and samples.
+    """The state of the search on a set. `bare` are the placements without limits and samples.
 
-    `due_s` is when something is to be done next, infinite when it is over; `speeds` are those
-    measured at `best`; `low` are the members, by position, of lower priority.
+    `due_s` is the time of the next step, infinite when the search is over; `speeds` were measured
+    at `best`; `low` are the members of lower priority, by position.
     """
 
     star: Star
@@ -58,13 +88,13 @@ class Search:
 
     @staticmethod
     def begin(view: View, star: Star, bare: tuple[Placement, ...], means: Means) -> Search:
-        """Returns a search that begins when all members have got going."""
+        """Returns a search that begins when all members have started."""
         start = free_competition(bare)
         settled_s = max(means.begin_s, *view.switch_s.values())
         return Search(star, bare, start, start, view.now + settled_s)
 
     def advanced(self, view: View, means: Means) -> Search:
-        """Returns the search after what is due now, if anything is."""
+        """Returns the search after the step that is due now, if any."""
         if view.now < self.due_s:
             return self
         if self.trial is None:
@@ -76,14 +106,14 @@ class Search:
         return measured._over() if setting is None else measured._trying(view, setting)
 
     def _judged(self, view: View, means: Means, speeds: tuple[float, ...]) -> Search:
-        """Returns the search that knows how the present setting does."""
+        """Returns the search after the measurement of the present setting."""
         if not self.speeds:
             members = self._members(view, speeds)
             goal, rest = means.goal, range(1, len(members))
             centre_first = together(goal, members[1:]) < goal.priority(members[0])
             low = tuple(rest) if centre_first else (0,)
             return replace(self, speeds=speeds, low=low)
-        # Both at this moment: that time has passed is no gain.
+        # Both at this moment, so that elapsed time is no gain.
         value = means.goal.objective(self._members(view, speeds))
         best = means.goal.objective(self._members(view, self.speeds))
         if value < best - LEAST_GAIN * abs(best) or value < best == inf:
@@ -105,7 +135,7 @@ class Search:
         return replace(self, now=self.best, trial=None, due_s=inf)
 
     def _window_s(self, view: View) -> float:
-        """Returns how long a setting is measured: until the slowest member has made five steps."""
+        """Returns the seconds of a measurement: five slowest iterations, at most a minute."""
         kind_of, alone_s = view.physics.kind_of, view.physics.sharing.interleaving.iteration_s
         iterations = [float(alone_s[kind_of[job]]) for job in self.star.members]
         speeds = self.speeds or (1.0,) * len(iterations)

@@ -1,8 +1,8 @@
-"""One round of elastic sharing with the options that the AFS policies have in common.
+"""One round of elastic sharing with the options common to the AFS policies.
 
-`packing` says whether shares are numbers of GPUs anywhere (`none`) or parts of machines and whole
-ones that do not share the network (`network`); `estimates` whether throughput is known from the
-start (`exact`) or measured while a job runs (`overestimate`, each time for `measure_s`).
+`packing`: shares are numbers of GPUs anywhere (`none`), or parts of machines and whole machines
+whose jobs do not share the network (`network`). `estimates`: throughput is known from the start
+(`exact`), or measured while a job runs (`overestimate`, for `measure_s` each time).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ PACKING = ("none", "network")
 ESTIMATES = ("exact", "overestimate")
 
 HandOut = Callable[[Contenders, int], Ints]
-"""Gives the shares of contenders in a pool of so many GPUs."""
+"""Returns the shares of contenders in a pool of this many GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElasticRules:
-    """The options of a round. Raises ValueError where they mean nothing."""
+    """The options of a round. Raises ValueError for unknown values."""
 
     packing: str = "none"
     estimates: str = "exact"
@@ -57,7 +57,7 @@ class ElasticRules:
         return machine_pool(view) if self.packing == "network" else pool_of(view)
 
     def known(self, view: View, measured: Measured) -> Measured:
-        """Returns what has been measured by now."""
+        """Returns the measurements by now."""
         if self.estimates == "exact":
             return measured
         return remeasured(view, measured, self.measure_s)
@@ -76,16 +76,16 @@ class ElasticRules:
         measured: Measured,
         hand_out: HandOut,
     ) -> Draft | None:
-        """Returns the draft in which the jobs served (None: everybody) have their new shares."""
+        """Returns the draft with the new shares of the served jobs (None: all jobs)."""
         who = contenders(view, pool, served)
         if self.estimates == "overestimate":
             who = believed(view, pool, who, measured)
         gpus = pool.gpus
         if served is not None and self.packing == "none":
-            # Jobs on closing nodes hold more than the pool has: they keep their least.
+            # Jobs on draining nodes may hold more than the pool: they keep their least shares.
             gpus = max(gpus, int(who.low.sum()))
         shares = hand_out(who, gpus)
-        # What a limit takes from its jobs goes to the others, in a new round with lower caps.
+        # GPUs that a limit takes from its jobs go to others, in another round with lower caps.
         while ((fitting := within_limits(view, who, shares)) < shares).any():
             who = replace(who, cap=np.where(fitting < shares, fitting, who.cap))
             shares = hand_out(who, gpus)

@@ -16,7 +16,7 @@ from dovetail.mechanisms.sharing.named_gpus import try_place
 
 
 class Room(NamedTuple):
-    """GPUs that jobs hold and the most they may hold [jobs, nodes], and what each node can give."""
+    """GPUs that jobs hold and may hold at most [jobs, nodes], and the capacity of each node."""
 
     held: Ints
     limit: Ints
@@ -24,10 +24,10 @@ class Room(NamedTuple):
 
 
 def room_for(view: View, jobs: Sequence[int]) -> Room:
-    """Returns the room for jobs, which must include all that run.
+    """Returns the room for jobs, which must include all running ones.
 
-    On a node that takes no new work, and on GPUs of a type it did not ask for, a job may only
-    keep what it has.
+    On a node closed for new work, and on GPUs of a type it did not request, a job may only keep
+    its GPUs.
     """
     cluster = view.cluster
     held = np.zeros((len(jobs), cluster.nodes), np.int64)
@@ -46,9 +46,9 @@ def room_for(view: View, jobs: Sequence[int]) -> Room:
 def drafted(
     view: View, jobs: Sequence[int], tables: Sequence[BestBatches], held: Ints, chosen: Ints
 ) -> Draft:
-    """Returns a draft in which jobs run where, and elastic ones with the batches, that are best.
+    """Returns a draft of the chosen allocation, elastic jobs with their best batches.
 
-    A job that a quota or a host refuses, of which no table knows, waits.
+    The tables know no quotas and no CPUs or memory of hosts: a job that these refuse waits.
     """
     draft = view.plan.draft()
     moved = (held != chosen).any(axis=1)

@@ -1,4 +1,4 @@
-"""GPUs that may be promised to jobs: the pool, the quota of each queue, the GPUs of each type."""
+"""GPUs that jobs may be promised: the pool, the quota of each queue, the GPUs of each type."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dovetail.core.view import View
 
 @dataclass(frozen=True, slots=True)
 class GpuLimit:
-    """No more than `gpus` may be held by the jobs with this code in a column of labels."""
+    """At most `gpus` GPUs for the jobs with this code in a column of labels."""
 
     labels: Labels
     code: int
     gpus: int
 
     def members(self, jobs: Ints) -> Ints:
-        """Returns the positions of the jobs that fall under the limit."""
+        """Returns the positions of the limited jobs."""
         return np.flatnonzero(self.labels.codes[jobs] == self.code)
 
 
@@ -34,9 +34,10 @@ def staying(view: View) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The GPUs to share out; with `per_machine`, in parts of a machine by halves or whole machines.
+    """The GPUs to share out.
 
-    `machines` are then the nodes they are on.
+    With `per_machine`, shares are halves, quarters, ... of a machine or whole machines, and
+    `machines` are their nodes.
     """
 
     gpus: int
@@ -44,7 +45,7 @@ class Pool:
     machines: tuple[int, ...] = ()
 
     def booked(self, counts: Ints) -> Ints:
-        """Returns the least allowed shares that hold so many GPUs."""
+        """Returns the least allowed shares of at least `counts` GPUs."""
         if not self.per_machine:
             return counts
         whole = -(-counts // self.per_machine) * self.per_machine
@@ -52,12 +53,12 @@ class Pool:
         return np.where(counts > self.per_machine, whole, np.where(counts > 0, part, 0))
 
     def allowed(self, counts: Ints) -> Ints:
-        """Returns the greatest allowed shares of at most so many GPUs."""
+        """Returns the greatest allowed shares of at most `counts` GPUs."""
         return guarantee(counts, self.per_machine) if self.per_machine else counts
 
 
 def pool_of(view: View) -> Pool:
-    """Returns the GPUs of open nodes that no job which must stay holds."""
+    """Returns the GPUs of open nodes without those of jobs that may not be stopped."""
     cluster = view.cluster
     if not cluster.states and view.all_preemptible:
         return Pool(cluster.gpus)
@@ -67,21 +68,21 @@ def pool_of(view: View) -> Pool:
 
 
 def is_limited(view: View) -> bool:
-    """Tells whether anything but the size of the pool limits who may run."""
+    """Returns whether quotas or GPU types limit jobs, beside the size of the pool."""
     return bool(view.plan.occupancy.quota) or bool(view.jobs.gpu_type.names)
 
 
 def limits(view: View) -> list[GpuLimit]:
-    """Returns the limits by queue and by type of GPU, less what jobs that must stay hold."""
+    """Returns the limits by queue and GPU type, less the GPUs of jobs that may not be stopped."""
     if not is_limited(view):
         return []
     jobs, cluster, stay = view.jobs, view.cluster, staying(view)
-    found: list[GpuLimit] = []
+    limits_now: list[GpuLimit] = []
     for queue, quota in sorted(view.plan.occupancy.quota.items()):
         if queue in jobs.queue.names:
             code = jobs.queue.names.index(queue)
             held = sum(view.running[j].gpus for j in stay if jobs.queue.codes[j] == code)
-            found.append(GpuLimit(jobs.queue, code, max(0, quota - held)))
+            limits_now.append(GpuLimit(jobs.queue, code, max(0, quota - held)))
     for code, kind in enumerate(jobs.gpu_type.names):
         fitting = [
             n
@@ -91,12 +92,12 @@ def limits(view: View) -> list[GpuLimit]:
         spans = (span for j in stay for span in view.running[j].spans)
         held = sum(g for n, g in spans if n in fitting)
         gpus = sum(cluster.capacity[n] for n in fitting)
-        found.append(GpuLimit(jobs.gpu_type, code, max(0, gpus - held)))
-    return found
+        limits_now.append(GpuLimit(jobs.gpu_type, code, max(0, gpus - held)))
+    return limits_now
 
 
 class Budget:
-    """What is left to promise while jobs are served one after another."""
+    """The GPUs left to promise while jobs are served one after another."""
 
     def __init__(self, view: View, pool: Pool) -> None:
         self.gpus = self._whole = pool.gpus
@@ -118,7 +119,7 @@ class Budget:
         return self._booked[low]
 
     def promise(self, jobs: Sequence[int]) -> None:
-        """Counts the least shares of jobs that have them already, whatever is left."""
+        """Counts the least shares of jobs that have them already, even if too few are left."""
         if self._limits:
             for job in jobs:
                 self.take(job)
@@ -127,7 +128,7 @@ class Budget:
             self.gpus = max(0, self.gpus - int(least.sum()))
 
     def take(self, job: int) -> bool:
-        """Promises a job its least share; False, and nothing is taken, if it does not fit."""
+        """Promises a job its least share; returns False and changes nothing if it does not fit."""
         low = self.least(job)
         if low > self.gpus:
             return False
@@ -141,9 +142,9 @@ class Budget:
         return True
 
     def reserve(self, job: int) -> bool:
-        """Sets aside what is left for a job that finds too little; False if nothing is left.
+        """Reserves the rest of the budget for a job that does not fit; False if there is none.
 
-        Nothing is set aside for a job that could not run even if nobody else was there.
+        Nothing is reserved for a job that does not fit the empty cluster.
         """
         touched = self._touched(job) if self._limits else []
         low = self.least(job)
@@ -153,15 +154,15 @@ class Budget:
         self.gpus -= part
         self.reserved += part
         for i in touched:
-            kept = min(low, self._left[i])
-            self._left[i] -= kept
-            self._reserved_of[i] += kept
+            part = min(low, self._left[i])
+            self._left[i] -= part
+            self._reserved_of[i] += part
         return True
 
     def backfill(self, job: int) -> bool:
-        """Promises a job its least share, in part or all of it out of what is set aside.
+        """Promises a job its least share from the rest and from reserved GPUs.
 
-        False, and nothing is taken, if it does not fit even so.
+        Returns False and changes nothing if it does not fit.
         """
         low = self.least(job)
         if low > self.gpus + self.reserved:
@@ -179,7 +180,7 @@ class Budget:
         return True
 
     def could_run(self, job: int) -> bool:
-        """Tells whether the job's least share would fit if nobody else was there."""
+        """Returns whether the job's least share fits the empty cluster."""
         low = self.least(job)
         return low <= self._whole and all(low <= self._limits[i].gpus for i in self._touched(job))
 

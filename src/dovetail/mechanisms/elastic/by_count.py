@@ -1,7 +1,7 @@
-"""Who runs, settled by GPU counts alone: for policies whose jobs take other sizes than requested.
+"""Admission by GPU counts, for policies whose jobs run on other sizes than requested.
 
-A queue pass (`core.passes`) knows that jobs of one shape fit alike; that ends where the policy
-chooses the size. Here everybody stands in one line, is counted, and only then placed.
+A queue pass (`core.passes`) relies on jobs of one shape fitting alike, which ends where the policy
+chooses sizes. Here all jobs form one line, are admitted by count, and then placed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def running_jobs(view: View) -> Ints:
 
 
 def by_submission(view: View) -> Ints:
-    """Returns all jobs, those that may not be stopped left out, in order of submission."""
+    """Returns all jobs but those that may not be stopped, in order of submission."""
     return np.sort(np.concatenate([running_jobs(view), view.waiting.columns()[0]]))
 
 
 def by_key(view: View, keys: Keys) -> Ints:
-    """Returns all jobs, those that may not be stopped left out, smallest key first.
+    """Returns all jobs but those that may not be stopped, smallest key first.
 
-    `keys` ranks the running ones, which win exact ties.
+    `keys` ranks the running jobs, which win exact ties.
     """
     waiting, keys_waiting = view.waiting.columns()
     running = view.progress.running()
@@ -47,17 +47,16 @@ def by_key(view: View, keys: Keys) -> Ints:
         movable = view.preemptible[jobs]
         jobs, keys_running = jobs[movable], keys_running[movable]
     keys_running = keys_running - RELATIVE_TOLERANCE * np.abs(keys_running)
-    everybody = np.concatenate([jobs, waiting])
-    order = np.lexsort((everybody, np.concatenate([keys_running, keys_waiting])))
-    return everybody[order]
+    all_jobs = np.concatenate([jobs, waiting])
+    order = np.lexsort((all_jobs, np.concatenate([keys_running, keys_waiting])))
+    return all_jobs[order]
 
 
 def place_whole(view: View, jobs: Ints, sizes: Ints) -> tuple[Draft, Because]:
-    """Stops whoever was not served and places each newcomer with all its GPUs or not at all.
+    """Stops running jobs that are not among `jobs`, and places each new one whole or not at all.
 
-    A running job keeps the GPUs it has. Where even the empty cluster has no room for a size (it
-    must lie on one node, or on nodes of one type), the job alone, if it can do with less, gets as
-    many as there is room for.
+    A running job keeps its GPUs. If even the empty cluster has no room for a size (on one node, or
+    on nodes of one type), a job that can run on fewer gets as many GPUs as there is room for.
     """
     draft = view.plan.repack() if view.placing.running == "repack" else view.plan.draft()
     if view.placing.running == "repack":

@@ -1,12 +1,12 @@
 """Throughput by overestimate first and re-adjust later (CoDDL, section 4.5 of the AFS paper).
 
-A new job is believed to scale linearly, and gets no more than its fair share of the pool. While
-it runs it measures every allocatable unit (1, 2, 4, ... GPUs, then whole machines) up to its
-share, by shrinking, as part of its training; then it reports and shares are reckoned anew. Between
-measured units throughput is interpolated; beyond the largest it is linear again.
+A new job is assumed to scale linearly, and gets at most its fair share of the pool. While it runs
+it measures every allocatable unit (1, 2, 4, ... GPUs, then whole machines) up to its share, by
+shrinking, as part of its training; then it reports and shares are computed anew. Between measured
+units throughput is interpolated; beyond the largest it is linear again.
 
-`Measured` is what is known: (job, number of units it has measured) of the present jobs. What a
-measurement says is taken from the physics believed in, and to measure costs no time of the job.
+`Measured` is (job, number of measured units) of the present jobs. Measurements read the believed
+physics and cost the job no time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def units_up_to(most: int, per_machine: int) -> Ints:
 
 
 def remeasured(view: View, measured: Measured, measure_s: float) -> Measured:
-    """Returns what is known now, when each job has measured all units up to a share it keeps."""
+    """Returns the measurements by now: a job measures all units up to a share that it keeps."""
     known = dict(measured)
     for job in view.changes.ended:
         known.pop(job, None)
@@ -45,14 +45,14 @@ def remeasured(view: View, measured: Measured, measure_s: float) -> Measured:
 
 
 def next_report_s(view: View, draft: Draft | None, measured: Measured, measure_s: float) -> float:
-    """Returns when the first job that measures from now on will report."""
+    """Returns when the next report of a measuring job is due."""
     placed = view.running if draft is None else draft.placed
     due = (due_s for _, due_s, _ in _measuring(view, placed, dict(measured), measure_s))
     return min(due, default=float("inf"))
 
 
 def believed(view: View, pool: Pool, who: Contenders, measured: Measured) -> Contenders:
-    """Returns the contenders with speeds as measured so far, and fair shares for the newest."""
+    """Returns the contenders with speeds as measured so far; new jobs get at most fair shares."""
     known = dict(measured)
     count = np.array([known.get(j, 0) for j in who.jobs.tolist()], np.int64)
     units = units_up_to(who.rates.shape[1] - 1, _machine(view))
@@ -71,7 +71,7 @@ def believed(view: View, pool: Pool, who: Contenders, measured: Measured) -> Con
 
 
 def _belief(rates: Floats, units: Ints) -> Floats:
-    """Returns the believed speeds of a kind by GPUs when these units are measured."""
+    """Returns the believed speeds of a kind by GPU count, with these units measured."""
     counts = np.arange(len(rates))
     known = np.concatenate([[0], units])
     largest = int(known[-1])
@@ -82,18 +82,18 @@ def _belief(rates: Floats, units: Ints) -> Floats:
 def _measuring(
     view: View, placed: Mapping[int, Placement], known: Mapping[int, int], measure_s: float
 ) -> list[tuple[int, float, int]]:
-    """Returns (job, when it reports, units then known) of the elastic jobs that measure anew."""
+    """Returns (job, time of its report, units known then) of jobs with units to measure."""
     units = units_up_to(max(1, view.jobs.widest_gpus), _machine(view)).tolist()
     number_of = np.searchsorted(units, np.arange(units[-1] + 2), side="right").tolist()
     cost_s = max(view.switch_s.values(), default=0.0) + measure_s
     running, since_s = view.running, view.progress.running_since_s
-    found: list[tuple[int, float, int]] = []
+    reports: list[tuple[int, float, int]] = []
     for job, placement in placed.items():
         number = number_of[min(placement.gpus, units[-1] + 1)]
         if number > known.get(job, 0):
             stays = running.get(job) is placement or running.get(job) == placement
-            found.append((job, (since_s(job) if stays else view.now) + cost_s, number))
-    return found
+            reports.append((job, (since_s(job) if stays else view.now) + cost_s, number))
+    return reports
 
 
 def _machine(view: View) -> int:

@@ -1,8 +1,8 @@
-"""Finish-time fairness: when a job will end here, over when it would end on a share of its own.
+"""Finish-time fairness: the finish time of a job here over that on its own share.
 
-`rho = T_shared / T_ideal` (Themis, NSDI 2020). T_shared is the time since submission plus what is
-left at the speed of some share; T_ideal the whole length at the speed of one N-th of the cluster,
-N being the jobs present, averaged over the job's life so far.
+`rho = T_shared / T_ideal` (Themis, NSDI 2020). T_shared is the time since submission plus the rest
+of the job at the speed of some share; T_ideal the whole length at the speed of one N-th of the
+cluster, where N is the number of jobs present, averaged over the job's life so far.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def _no_jobs() -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ledger:
-    """Who is present, how crowded it was, and until when each job's GPUs are its own.
+    """The jobs present, how many there were over time, and the ends of their leases.
 
-    `crowd_job_s` is the integral of the number of jobs present; `joined_at` what it was when each
-    came. A job without a lease has one that ended long ago. Jobs ascend.
+    `crowd_job_s` is the integral of the number of jobs present over time; `joined_at` its value at
+    each job's arrival. A job without a lease has -inf. Jobs ascend.
     """
 
     now_s: float = 0.0
@@ -47,7 +47,7 @@ class Ledger:
         return self.now_s, self.crowd_job_s, self.auctions, *(c.tobytes() for c in columns)
 
     def carried_to(self, now_s: float, present: Ints) -> Ledger:
-        """Returns the ledger at a later time, with these jobs (ascending) present from then on."""
+        """Returns the ledger at a later time, from which on these jobs (ascending) are present."""
         crowd = self.crowd_job_s + len(self.jobs) * (now_s - self.now_s if len(self.jobs) else 0.0)
         stay = np.isin(self.jobs, present, assume_unique=True)
         known = np.isin(present, self.jobs, assume_unique=True)
@@ -58,19 +58,17 @@ class Ledger:
         return Ledger(now_s, crowd, self.auctions, present, joined_at, lease_end_s)
 
     def held_until(self, held: Bools, until_s: float) -> Ledger:
-        """Returns the ledger in which jobs found running without a lease have one."""
-        found = held & np.isneginf(self.lease_end_s)
-        if not found.any():
+        """Returns the ledger with a lease for jobs that run without one."""
+        unleased = held & np.isneginf(self.lease_end_s)
+        if not unleased.any():
             return self
-        return replace(self, lease_end_s=np.where(found, until_s, self.lease_end_s))
+        return replace(self, lease_end_s=np.where(unleased, until_s, self.lease_end_s))
 
     def leased(self, jobs: Ints, until_s: float) -> Ledger:
-        """Returns the ledger after one more auction, in which these jobs got a lease."""
+        """Returns the ledger after one more auction, with new leases for these jobs."""
         lease_end_s = self.lease_end_s.copy()
         lease_end_s[np.isin(self.jobs, jobs, assume_unique=True)] = until_s
-        return Ledger(
-            self.now_s, self.crowd_job_s, self.auctions + 1, self.jobs, self.joined_at, lease_end_s
-        )
+        return replace(self, auctions=self.auctions + 1, lease_end_s=lease_end_s)
 
     def crowd(self, since_s: Floats) -> Floats:
         """Returns the mean number of jobs present over the life of each job."""
@@ -82,7 +80,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the finish-time fairness of jobs is reckoned from, a row each; times in seconds."""
+    """The inputs of finish-time fairness, one row per job; times in seconds."""
 
     jobs: Ints
     elapsed_s: Floats
@@ -95,7 +93,7 @@ class Standing:
         return np.asarray((self.elapsed_s + self.left_s / speed) / self.ideal_s)
 
     def of(self, jobs: Ints) -> Standing:
-        """Returns the rows of some of the jobs, all of which are there."""
+        """Returns the rows of some of the jobs."""
         row = np.searchsorted(self.jobs, jobs)
         return Standing(
             jobs, self.elapsed_s[row], self.left_s[row], self.ideal_s[row], self.fair_speed[row]
@@ -111,7 +109,7 @@ def standing(view: View, ledger: Ledger) -> Standing:
     fair = np.minimum(fair, widest(view))
     whole = np.floor(fair).astype(np.int64)
     ends = speeds(view, jobs, np.stack([whole, np.minimum(whole + 1, widest(view))], axis=1))
-    # A share below one GPU is a share of one GPU's time.
+    # A share below one GPU is a part of one GPU's time.
     fair_speed = ends[:, 0] + (fair - whole) * (ends[:, 1] - ends[:, 0])
     length_s = np.array(view.progress.length_s(listed), dtype=np.float64)
     return Standing(

@@ -1,4 +1,4 @@
-"""Left-over GPUs, one at a time, to the job that gains most by a policy's measure."""
+"""Left-over GPUs, one at a time, for the job that gains most by a policy's measure."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from dovetail.core.view import View
 from dovetail.mechanisms.elastic.shares import widest
 
 Worth = Callable[[View, Ints, Floats], Floats]
-"""Gives the gains of jobs from their speeds: row i holds the speed of job i on its share of
-GPUs, on one more, and so on; the answer has one column less."""
+"""Returns the gains of jobs from their speeds: row i has the speeds of job i on its share of
+GPUs, on one more, and so on; the result has one column less."""
 
 
 def speeds(view: View, jobs: Ints, gpus: Ints) -> Floats:
-    """Returns the believed speed alone, well placed; `gpus` holds one row of counts per job."""
+    """Returns the believed speeds alone, well placed; `gpus` has one row of counts per job."""
     table = view.physics.speed.rates(widest(view))
     return np.asarray(table[view.physics.kind_of[jobs][:, None], gpus])
 
 
 def grown(view: View, jobs: Ints, shares: Ints, left: int, worth: Worth) -> Ints:
-    """Returns the shares after `left` GPUs went to elastic jobs by `worth`, each up to its most."""
+    """Returns the shares after `left` GPUs went to elastic jobs by `worth`, up to their limits."""
     most = np.minimum(view.jobs.max_gpus[jobs], widest(view))
     rows = np.flatnonzero(view.jobs.elastic[jobs] & (most > shares))
     if not left or not len(rows):
         return shares
     width = int(min(left, (most - shares)[rows].max()))
     steps = shares[rows, None] + np.arange(width + 1)
-    # Beyond a job's most nothing is gained, so nothing more is given.
+    # Beyond a job's limit the gain is zero, so it gets no more.
     counts = np.minimum(steps, most[rows, None])
     gains = worth(view, jobs[rows], speeds(view, jobs[rows], counts))
     larger = shares.copy()

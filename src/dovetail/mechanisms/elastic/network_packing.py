@@ -1,13 +1,12 @@
-"""Network packing: shares become allowed ones, and lie so that jobs do not share the network.
+"""Network packing: allowed shares, placed so that jobs do not share the network of a machine.
 
-Machines have 1, 2, 4, ... GPUs. A share is a part of a machine by halves or whole machines; then
-each job uses the fewest machines it can, and on no machine two jobs talk to others. Both are
-asserted at every decision. Jobs keep as many of their GPUs as that allows; who can keep none
-migrates.
+Machines have 1, 2, 4, ... GPUs. A share is 1/2, 1/4, ... of a machine or whole machines; each job
+uses the fewest machines it can, and no machine has two jobs that use the network. Both are asserted
+at every decision. Jobs keep as many of their GPUs as possible; a job that can keep none migrates.
 
-A gang that is not elastic and asks for another number books the next allowed share, and the
-GPUs it does not use stay idle. A machine with a job that may not be stopped, or that is closed,
-takes no part. The placement rule of the run is not asked.
+A rigid gang of another size books the next allowed share, and its unused GPUs stay idle. Closed
+machines, and machines with a job that may not be stopped, are left out. The placement rule of the
+run does not apply.
 
 Source: AFS section 4.4 and appendix E; ALGORITHMS section 2.6.
 """
@@ -31,14 +30,14 @@ from dovetail.mechanisms.sharing.named_gpus import try_place
 
 
 def machine_pool(view: View) -> Pool:
-    """Returns the machines to share out. Raises InputError where they are not alike."""
+    """Returns the machines to share out. Raises InputError unless they are identical."""
     cluster = view.cluster
     sizes = {(g.gpus_per_node, g.gpu_type) for g in cluster.groups if g.nodes}
     per_machine = max(size for size, _ in sizes)
     if len(sizes) > 1 or per_machine & (per_machine - 1):
         raise InputError(
             "packing=network",
-            "it wants alike machines of 1, 2, 4, 8, ... GPUs",
+            "it needs identical machines of 1, 2, 4, 8, ... GPUs",
             "as in --cluster 16x4, or packing=none",
         )
     taken = {n for j in staying(view) for n, _ in view.running[j].spans}
@@ -52,14 +51,14 @@ def regulated(view: View, pool: Pool, who: Contenders, shares: Ints) -> Ints:
     """Returns allowed shares, nearest in sum to the given ones, none below its guarantee."""
     caps = np.maximum(who.cap, shares)
     for limit in limits(view):
-        # Growth could break the limit; what regulation takes away never does.
+        # Growth could break the limit; lower shares cannot.
         members = limit.members(who.jobs)
         caps[members] = shares[members]
     return regulate(shares, caps, pool.per_machine, len(pool.machines))
 
 
 def packed(view: View, pool: Pool, who: Contenders, shares: Ints) -> Draft | None:
-    """Returns the draft in which jobs hold their regulated shares; None where nothing changes."""
+    """Returns the draft with the regulated shares; None if nothing changes."""
     jobs = who.jobs.tolist()
     running = view.running
     booked: list[int] = regulated(view, pool, who, shares).tolist()
@@ -88,7 +87,7 @@ def packed(view: View, pool: Pool, who: Contenders, shares: Ints) -> Draft | Non
 
 
 def _bookings(view: View, pool: Pool, jobs: list[int]) -> list[dict[int, int]]:
-    """Returns what each job books now, by machine."""
+    """Returns the GPUs that each job books now, by machine."""
     running = view.running
     booked = pool.booked(np.arange(pool.per_machine + 1)).tolist()
     return [
@@ -98,7 +97,7 @@ def _bookings(view: View, pool: Pool, jobs: list[int]) -> list[dict[int, int]]:
 
 
 def _used(place: Spans, most_gpus: int) -> Spans:
-    """Returns the GPUs in use of those booked: a job's most, if it books more."""
+    """Returns the used part of the booked GPUs: at most the job's limit."""
     spans: list[tuple[int, int]] = []
     for node, gpus in place:
         take = min(gpus, most_gpus)
@@ -109,7 +108,7 @@ def _used(place: Spans, most_gpus: int) -> Spans:
 
 
 def assert_unshared(placed: Mapping[int, Placement], per_machine: int) -> None:
-    """Asserts the two guarantees of appendix E, Proposition 1, on everything that runs."""
+    """Asserts both guarantees of appendix E, Proposition 1, for all running jobs."""
     spread: set[int] = set()
     for job, placement in placed.items():
         assert placement.nodes == -(-placement.gpus // per_machine), f"job {job} is scattered"

@@ -1,15 +1,15 @@
-"""Processor sharing by units of time: who runs when not all jobs can, and nobody's length is known.
+"""Processor sharing by units of time, while not all jobs fit and no lengths are known.
 
-Each job counts the whole units it was given. Those with fewest are chosen first, among them those
-that have waited longest. A chosen job runs for one unit; then it counts one more, stands at the
-end of the line and everybody may be chosen again. As soon as all jobs fit, units are cancelled.
+Each job counts the whole units it has run. Jobs with the fewest units are chosen first, among them
+those that have waited longest. A chosen job runs for one unit; then its count rises by one and it
+joins the end of the line of that count. As soon as all jobs fit, running units are cancelled.
 
-A gang whose turn has come, but for which too few GPUs are free, reserves them: it starts before
-any job behind it gets a turn on them, so at the latest when the units that run now have ended.
-Until then jobs behind it backfill: they run on reserved GPUs and are stopped, without counting a
-unit, as soon as the gang can start.
+A gang whose turn has come but that does not fit reserves the free GPUs: it starts before any job
+behind it gets a turn on them, at the latest when the units running now have ended. Until then jobs
+behind it backfill: they run on reserved GPUs and are stopped, without counting a unit, as soon as
+the gang can start.
 
-Source: AFS section 3.3; ALGORITHMS section 2.3. A value: a step gives new turns.
+Source: AFS section 3.3; ALGORITHMS section 2.3. A rotation is an immutable value.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ Lines = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Whole units of the jobs, and who waits or runs for a unit while not all can run.
+    """Whole units of the jobs, and the waiting and running jobs while not all fit.
 
-    `lines[u]` are the waiting jobs with u units in order of waiting, empty while all fit.
-    `units` are those of the jobs in no line, 0 left out, and `until_s` is when the unit of each
-    job that runs ends: pairs of job and value. `reserving` are the waiting gangs that have GPUs
-    reserved, in the order in which they got them; `backfilled` the runners on such GPUs, who keep
-    their place in line.
+    `lines[u]` are the waiting jobs with u units in order of waiting, empty while all fit. `units`
+    are (job, units) of the jobs in no line, without zeros; `until_s` are (job, end of its unit) of
+    the running jobs. `reserving` are the waiting gangs with reserved GPUs, in order of reservation;
+    `backfilled` the running jobs on such GPUs, which keep their place in line.
     """
 
     crowded: bool = False
@@ -47,7 +46,7 @@ class Rotation:
 
     @property
     def runners(self) -> list[int] | None:
-        """Returns the jobs that are to run; None means everybody."""
+        """Returns the jobs to run; None means all jobs."""
         return [job for job, _ in self.until_s] if self.crowded else None
 
     @property
@@ -56,7 +55,7 @@ class Rotation:
         return min((end_s for _, end_s in self.until_s), default=float("inf"))
 
     def settled(self, placed: Mapping[int, object]) -> Rotation:
-        """Returns the turns after chosen jobs that found no room went back to where they stood."""
+        """Returns the turns after chosen jobs that found no room returned to their places."""
         missed = [j for j, _ in self.until_s if j not in placed]
         if not missed:
             return self
@@ -70,13 +69,13 @@ class Rotation:
 
 
 NO_TURNS = Rotation()
-"""The turns while nobody has yet had to wait."""
+"""The turns before any job had to wait."""
 
 
 def next_turns(view: View, turns: Rotation, pool: Pool, unit_s: float) -> Rotation:
-    """Returns the turns after what happened since the last decision.
+    """Returns the turns after the events since the last decision.
 
-    While `crowded`, the jobs of `until_s` are to run, and nobody else that may be stopped.
+    While `crowded`, the jobs of `until_s` run, and no other job that may be stopped.
     """
     if _all_fit(view, pool):
         return Rotation(units=tuple(_present_units(view, turns).items()))
@@ -88,31 +87,31 @@ def next_turns(view: View, turns: Rotation, pool: Pool, unit_s: float) -> Rotati
 
 
 def _all_fit(view: View, pool: Pool) -> bool:
-    """Tells whether the least shares of all jobs that could ever run fit together."""
+    """Returns whether the least shares of all jobs that could ever run fit together."""
     runners = view.progress.running().jobs[movable(view)]
     limited = is_limited(view)
     if not limited and len(runners) + len(view.waiting) > 2 * pool.gpus:
         return False  # NOTE: spares a pass over the thousands that wait.
-    everybody = np.concatenate([runners, np.array(list(view.waiting), np.int64)])
-    least = pool.booked(view.jobs.least_gpus[everybody])
+    all_jobs = np.concatenate([runners, np.array(list(view.waiting), np.int64)])
+    least = pool.booked(view.jobs.least_gpus[all_jobs])
     if not limited:
         return int(least[least <= pool.gpus].sum()) <= pool.gpus
     budget = Budget(view, pool)
-    return all(budget.take(job) for job in everybody.tolist() if budget.could_run(job))
+    return all(budget.take(job) for job in all_jobs.tolist() if budget.could_run(job))
 
 
 def _present_units(view: View, turns: Rotation) -> dict[int, int]:
-    """Returns the units of all present jobs that have any."""
-    gone = set(view.changes.ended)
-    units = {j: u for j, u in turns.units if j not in gone}
+    """Returns the units of all present jobs, without zeros."""
+    ended = set(view.changes.ended)
+    units = {j: u for j, u in turns.units if j not in ended}
     for level, line in enumerate(turns.lines):
         if level:
-            units.update((j, level) for j in line if j not in gone)
+            units.update((j, level) for j in line if j not in ended)
     return units
 
 
 def _begun(view: View, turns: Rotation, unit_s: float) -> Rotation:
-    """Returns the turns as the crowd begins: units of all who run start now, the others line up."""
+    """Returns the first turns: the units of running jobs start now, waiting jobs line up."""
     units = _present_units(view, turns)
     since_s = view.progress.pending_since_s
     waiting = sorted(view.waiting, key=lambda j: (since_s(j), j))
@@ -127,9 +126,9 @@ def _begun(view: View, turns: Rotation, unit_s: float) -> Rotation:
 def _joining(
     view: View, backfilled: tuple[int, ...], units: dict[int, int], until_s: dict[int, float]
 ) -> list[tuple[int, int]]:
-    """Takes jobs whose unit is over, or that were evicted, out of the two tables.
+    """Removes jobs whose unit is over, or that were evicted, from both tables.
 
-    Returns them and the arrivals, each with the line that it joins, by job.
+    Returns these jobs and the arrivals with the line that each joins, in order of job.
     """
     joining = [(job, 0) for job in view.changes.arrived]
     for job in view.changes.evicted:
@@ -146,6 +145,7 @@ def _moved_on(view: View, turns: Rotation, unit_s: float) -> Rotation:
     """Returns the turns after ends, evictions, finished units and arrivals, by (time, id)."""
     units, until_s, lines = dict(turns.units), dict(turns.until_s), turns.lines
     ended, preemptible = view.changes.ended, view.preemptible
+    # First, so that `units` has the units of ended backfilled jobs when ends remove them.
     lines = _out_of_line(lines, units, _leaving_backfill(view, turns))
     if any(j not in until_s for j in ended):
         gone = set(ended)
@@ -156,7 +156,7 @@ def _moved_on(view: View, turns: Rotation, unit_s: float) -> Rotation:
     for job in [j for j in until_s if not preemptible[j]]:
         del until_s[job]  # from now on it runs outside the rotation
     if view.changes.capacity:
-        # Who stood outside on a draining node takes turns again when the node is back.
+        # Jobs left out on a draining node take turns again when the node is back.
         back = set(view.progress.running().jobs[movable(view)].tolist()).difference(until_s)
         until_s.update(dict.fromkeys(sorted(back), view.now + unit_s))
     for job, level in _joining(view, turns.backfilled, units, until_s):
@@ -176,10 +176,10 @@ def _leaving_backfill(view: View, turns: Rotation) -> list[int]:
 
 
 def _chosen(view: View, turns: Rotation, pool: Pool, unit_s: float) -> Rotation:
-    """Returns the turns after free GPUs went to the first in line.
+    """Returns the turns after free GPUs went to the first jobs in line.
 
-    Gangs that have GPUs reserved come before the lines, and before whoever backfills: else a gang
-    could wait for ever behind small jobs that come and go.
+    Gangs with reserved GPUs come before the lines and before backfilled jobs: otherwise a gang
+    could wait forever behind small jobs that come and go.
     """
     choice = _Choice(view, turns, pool, unit_s)
     choice.serve_reserving(turns.reserving)
@@ -195,7 +195,7 @@ def _chosen(view: View, turns: Rotation, pool: Pool, unit_s: float) -> Rotation:
 
 
 class _Choice:
-    """Who gets a turn, while free GPUs are handed out."""
+    """The turns while free GPUs are handed out."""
 
     def __init__(self, view: View, turns: Rotation, pool: Pool, unit_s: float) -> None:
         self._view, self._unit_s = view, unit_s
@@ -203,15 +203,15 @@ class _Choice:
         self.until_s, self.units, self.lines = dict(turns.until_s), dict(turns.units), turns.lines
         self.reserving: list[int] = []
         self.backfilled: list[int] = []
-        # A unit is time to run: what it takes to get going comes on top.
+        # A unit is running time: the time of a start comes on top.
         self._switch_s = max(view.switch_s.get(START, 0.0), view.switch_s.get(RESUME, 0.0))
         self._budget.promise([j for j in self.until_s if j not in turns.backfilled])
 
     def serve_reserving(self, jobs: Sequence[int]) -> None:
-        """Starts the waiting gangs with a reservation that fit now, and renews the others."""
+        """Starts the waiting gangs with a reservation that fit now; the others reserve again."""
         for job in jobs:
             if job not in self._view.waiting:
-                continue  # it is over
+                continue  # it has ended
             if self._budget.take(job):
                 self.lines = _out_of_line(self.lines, self.units, [job])
                 self._begin(job)
@@ -220,7 +220,7 @@ class _Choice:
                 self.reserving.append(job)
 
     def keep_backfilled(self, jobs: Sequence[int]) -> None:
-        """Lets those go on that run on reserved GPUs; who is in the way waits for its turn."""
+        """Keeps jobs on reserved GPUs running; a job in the way of a gang waits for its turn."""
         for job in jobs:
             if self._budget.take(job):
                 self.lines = _out_of_line(self.lines, self.units, [job])
@@ -230,27 +230,27 @@ class _Choice:
                 del self.until_s[job]
 
     def serve_lines(self) -> None:
-        """Gives turns along the lines; who finds too few GPUs reserves those that are left."""
+        """Gives turns along the lines; a gang that finds too few GPUs reserves the rest."""
         for level, line in enumerate(self.lines):
             if not self._any_left():
                 break
-            left: list[int] = []
+            staying: list[int] = []
             for position, job in enumerate(line):
                 if not self._any_left():
-                    left.extend(line[position:])
+                    staying.extend(line[position:])
                     break
                 if job in self.reserving or job in self.backfilled or not self._takes(job):
-                    left.append(job)
+                    staying.append(job)
                 elif level:
                     self.units[job] = level
-            if len(left) < len(line):
-                self.lines = _with_line(self.lines, level, tuple(left))
+            if len(staying) < len(line):
+                self.lines = _with_line(self.lines, level, tuple(staying))
 
     def _any_left(self) -> bool:
         return self._budget.gpus > 0 or self._budget.reserved > 0
 
     def _takes(self, job: int) -> bool:
-        """Tells whether a waiting job's turn begins. If not it may backfill, or reserve GPUs."""
+        """Begins a waiting job's turn; one that does not fit backfills or reserves (False)."""
         if self._budget.take(job):
             self._begin(job)
             return True
@@ -269,7 +269,7 @@ class _Choice:
 
 
 def _out_of_line(lines: Lines, units: dict[int, int], jobs: Sequence[int]) -> Lines:
-    """Returns the lines without some jobs that stand there; puts their units into `units`."""
+    """Returns the lines without these jobs, and moves their units to `units`."""
     for job in jobs:
         level = _level(lines, job)
         lines = _with_line(lines, level, tuple(j for j in lines[level] if j != job))
@@ -279,7 +279,7 @@ def _out_of_line(lines: Lines, units: dict[int, int], jobs: Sequence[int]) -> Li
 
 
 def _level(lines: Lines, job: int) -> int:
-    """Returns the units of a job that stands in line."""
+    """Returns the units of a job in line."""
     return next(level for level, line in enumerate(lines) if job in line)
 
 

@@ -1,7 +1,7 @@
-"""Who shares the GPUs elastically, within which range, and how new shares become a draft.
+"""The jobs that share GPUs elastically, the ranges of their shares, and drafts of new shares.
 
-A job that may not be stopped stands outside: nobody may change what it holds, so it starts on the
-GPUs it asked for and keeps them. A job that is not elastic takes its requested GPUs or none.
+A job that may not be stopped is left out: it starts on its requested GPUs and keeps them. A job
+that is not elastic gets its requested GPUs or none.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dovetail.mechanisms.elastic.budget import Pool, limits
 
 @dataclass(frozen=True, slots=True)
 class Contenders:
-    """The jobs that run from now on, in (submission, id) order, and what they may get.
+    """The jobs that run from now on, in (submission, id) order, and their ranges.
 
-    `held` is what each has now, `low` to `cap` the range of its share, `rates[kind]` its believed
-    speed by GPUs. `stopped` are running jobs that run no longer. `present` counts all who would
-    run, waiting ones included.
+    `held` are the GPUs of each now, `low` to `cap` the range of its share, `rates[kind]` its
+    believed speed by GPU count. `stopped` are running jobs to stop. `present` counts all running
+    and waiting jobs.
     """
 
     jobs: Ints
@@ -39,14 +39,14 @@ class Contenders:
 
 
 def churned(changes: Changes) -> bool:
-    """Tells whether anything happened that calls for new shares."""
+    """Returns whether anything happened that requires new shares."""
     return bool(
         changes.arrived or changes.ended or changes.evicted or changes.capacity or changes.woke
     )
 
 
 def widest(view: View) -> int:
-    """Returns the most GPUs that any job can be given here, whatever is up and whoever is there."""
+    """Returns the most GPUs that any job can get on the whole cluster, nodes that are down too."""
     return max(1, min(view.jobs.widest_gpus, view.cluster.installed_gpus))
 
 
@@ -58,7 +58,7 @@ def movable(view: View) -> Ints | slice:
 
 
 def contenders(view: View, pool: Pool, served: Sequence[int] | None = None) -> Contenders:
-    """Returns the jobs in `served` as those that run; None means everybody present."""
+    """Returns the jobs in `served` as contenders; None means all jobs present."""
     running, rows = view.progress.running(), movable(view)
     runners, held = running.jobs[rows], running.gpus[rows]
     present = len(runners) + len(view.waiting)
@@ -73,7 +73,7 @@ def contenders(view: View, pool: Pool, served: Sequence[int] | None = None) -> C
     holds[place[stay]] = held[stay]
     stopped = tuple(np.sort(runners[~stay]).tolist())
     low, cap = _range(view, pool, jobs)
-    # A booking can be wider than any job: a gang of three books four.
+    # A booking can be larger than any job: a gang of three books four.
     width = widest(view)
     if pool.per_machine:
         width = max(width, int(pool.booked(np.array([width]))[0]))
@@ -92,9 +92,9 @@ def _range(view: View, pool: Pool, jobs: Ints) -> tuple[Ints, Ints]:
 
 
 def satisfied(who: Contenders, gpus: int) -> Ints | None:
-    """Returns the shares beyond which nobody gains, if the pool holds all of them, else None.
+    """Returns the shares beyond which no job gains, if the pool has enough GPUs, else None.
 
-    Every rule that hands out GPUs until nobody gains from one more ends there: no need to ask it.
+    Every rule that hands out GPUs until no job gains from another ends with these shares.
     """
     idle = gpus - int(who.low.sum())
     if idle <= 0:
@@ -119,9 +119,9 @@ def best_counts(who: Contenders) -> Ints:
 
 
 def within_limits(view: View, who: Contenders, shares: Ints) -> Ints:
-    """Returns shares cut so that no queue is over its quota and no type of GPU oversubscribed.
+    """Returns the shares reduced to the quotas of queues and the GPUs of each type.
 
-    One GPU at a time leaves the largest share that is above its least.
+    The largest share above its least loses one GPU at a time.
     """
     cut = shares.copy()
     for limit in limits(view):
@@ -137,7 +137,7 @@ def within_limits(view: View, who: Contenders, shares: Ints) -> Ints:
 
 
 def drafted(view: View, who: Contenders, shares: Ints) -> Draft | None:
-    """Returns the draft that gives every contender its share; None where nothing changes."""
+    """Returns the draft with the share of every contender; None if nothing changes."""
     changed = np.flatnonzero(shares != who.held)
     if not changed.size and not who.stopped and view.placing.running == "keep":
         return None
@@ -147,6 +147,6 @@ def drafted(view: View, who: Contenders, shares: Ints) -> Draft | None:
 
 
 def waits(view: View, draft: Draft | None) -> Because:
-    """Returns why jobs wait: for want of GPUs, if any does."""
+    """Returns the reason of waiting jobs, if there are any: too few GPUs."""
     running = len(view.running if draft is None else draft.placed)
     return () if running == len(view.running) + len(view.waiting) else NO_ROOM

@@ -1,7 +1,6 @@
-"""Which jobs run at all when the shortest are served first (AFS stage one) and not all can.
+"""Stage one of AFS when not all jobs fit: least shares for the shortest jobs.
 
-The queue is sorted by time left on the least share, so only its head is read: what stands behind
-the last GPU is not looked at, however many wait.
+The queue is sorted by time left on the least share, so only its head is read, however many wait.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ def lengths_on_least(view: View, jobs: Ints, left_s: Floats) -> Floats:
     """Returns the seconds jobs have left on their least shares, `len(1)` of AFS section 3.2."""
     low = view.jobs.least_gpus[jobs]
     table = view.physics.speed.rates(widest(view))
-    # What wants more GPUs than there are makes no progress; column 0 says so.
+    # A job that needs more GPUs than there are makes no progress, as in column 0.
     rate = table[view.physics.kind_of[jobs], np.where(low < table.shape[1], low, 0)]
     lengths_s = np.full(len(jobs), np.inf)
     np.divide(left_s, rate, out=lengths_s, where=rate > 0)
@@ -48,17 +47,17 @@ def least_lengths(view: View, jobs: Sequence[int]) -> list[float]:
 
 
 def shortest_first(view: View, pool: Pool) -> list[int] | None:
-    """Returns the jobs that get their least shares, the shortest first; None means all do.
+    """Returns the jobs that get their least shares, the shortest first; None means all jobs.
 
-    Who does not fit into what is left is passed over. The queue must be in order of
+    A job that does not fit the rest of the pool is skipped. The queue must be in order of
     `least_lengths`.
     """
     running = view.progress.running()
     rows = movable(view)
     jobs = running.jobs[rows]
     if not is_limited(view) and len(jobs) + len(view.waiting) <= pool.gpus:
-        everybody = np.concatenate([jobs, np.array(list(view.waiting), np.int64)])
-        if int(pool.booked(view.jobs.least_gpus[everybody]).sum()) <= pool.gpus:
+        all_jobs = np.concatenate([jobs, np.array(list(view.waiting), np.int64)])
+        if int(pool.booked(view.jobs.least_gpus[all_jobs]).sum()) <= pool.gpus:
             return None
     lengths_s = lengths_on_least(view, jobs, running.left_s[rows])
     order = np.lexsort((jobs, lengths_s))
@@ -83,6 +82,6 @@ def _served(view: View, runners: list[tuple[float, int]], budget: Budget) -> lis
         if budget.take(head):
             served.append(head)
         elif all_alike:
-            scan.drop()  # jobs of one shape then want equally many
+            scan.drop()  # jobs of one shape need equally many GPUs
         head = scan.next()
     return served

@@ -1,1 +1,1 @@
-"""Which jobs take turns on the stages of the same GPUs (Muri)."""
+"""Interleaving: jobs that take turns on the stages of the same GPUs (Muri)."""

@@ -1,9 +1,9 @@
-"""Which groups get GPUs, and which: by priority the one, larger gangs first the other (Muri).
+"""Admission of groups by priority, and their placement, larger gangs first (Muri).
 
-Groups are admitted in order of their best job as long as they find room in a cluster filled
-anew. Then they are put on GPUs: a group whose members run together stays where it is unless the
-placement rule of the run says `repack`, a changed one takes over the GPUs of most of its members,
-and the others follow, larger gangs first. All members hold the same GPUs by name.
+Groups are admitted in order of their best job while they fit an empty cluster. Then they are
+placed: a group whose members run together stays, unless the placement rule of the run is `repack`;
+a changed group takes over the GPUs of most of its members; the others follow, larger gangs first.
+All members have the same GPUs by name.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dovetail.mechanisms.sharing.named_gpus import idle_gpus, placement_on, try_
 
 Members = tuple[int, ...]
 Seats = tuple[Spans, tuple[tuple[int, ...], ...], int]
-"""GPUs that jobs hold together: spans, names, and the job if they have no names."""
+"""GPUs that jobs hold together: spans, names, and the job if they are not named."""
 
 
 class Admitted(NamedTuple):
-    """A group that gets GPUs, best member first, and where it found room."""
+    """A group that gets GPUs, best member first, and the spans where it fits."""
 
     jobs: Members
     gpus: int
@@ -33,9 +33,9 @@ class Admitted(NamedTuple):
 
 
 def admit(view: View, settled: StayingJobs, groups: Iterable[Members]) -> list[Admitted]:
-    """Returns the groups that find room one after another, in the order given."""
+    """Returns the groups that find room, tried in this order."""
     occupancy, find = settled.another(view), view.placing.find
-    found: list[Admitted] = []
+    admitted: list[Admitted] = []
     failed: set[int] = set()
     for jobs in groups:
         shape_id = view.shape_of[jobs[0]]
@@ -44,12 +44,12 @@ def admit(view: View, settled: StayingJobs, groups: Iterable[Members]) -> list[A
         shape = view.shapes[shape_id]
         spans = find(occupancy, shape)
         if spans is not None and hold(occupancy, jobs[0], spans):
-            found.append(Admitted(jobs, shape.gpus, spans))
+            admitted.append(Admitted(jobs, shape.gpus, spans))
             if not occupancy.free_gpus:
                 break
         else:
             failed.add(shape_id)
-    return found
+    return admitted
 
 
 def put(view: View, rules: SetRules, settled: StayingJobs, admitted: list[Admitted]) -> Draft:
@@ -62,7 +62,7 @@ def put(view: View, rules: SetRules, settled: StayingJobs, admitted: list[Admitt
     draft = _emptied(view, settled)
     if all(_seat(view, rules, draft, group, None) for group in largest_first):
         return draft
-    # Only in order of priority is there room for sure.
+    # Only in order of priority is there certainly room for all.
     draft = _emptied(view, settled)
     for group in admitted:
         _seat(view, rules, draft, group, group.spans)
@@ -79,7 +79,7 @@ def _emptied(view: View, settled: StayingJobs) -> Draft:
 def _kept(
     view: View, rules: SetRules, settled: StayingJobs, groups: Sequence[Admitted]
 ) -> Draft | None:
-    """Returns a draft that moves as few as may be; None if then somebody finds no room."""
+    """Returns a draft that moves few jobs; None if a group then finds no room."""
     draft = view.plan.draft()
     held, of_job = _held(view, settled)
     claims: dict[Seats, Admitted] = {}
@@ -90,6 +90,7 @@ def _kept(
             anew.append(group)
         else:
             claims[seats] = group
+    # Jobs leave their GPUs before groups join, so that joins find room.
     for seats, jobs in held.items():
         stay = claims[seats].jobs if seats in claims else ()
         for job in jobs:
@@ -103,7 +104,7 @@ def _kept(
 
 
 def _held(view: View, settled: StayingJobs) -> tuple[dict[Seats, list[int]], dict[int, Seats]]:
-    """Returns who holds which GPUs together, and the GPUs of each job, but for the settled."""
+    """Returns the jobs on each set of GPUs, and the GPUs of each job, without staying jobs."""
     held: dict[Seats, list[int]] = {}
     of_job: dict[int, Seats] = {}
     for job, placement in sorted(view.running.items()):
@@ -119,7 +120,7 @@ def _held(view: View, settled: StayingJobs) -> tuple[dict[Seats, list[int]], dic
 def _claimed(
     jobs: Members, of_job: dict[int, Seats], claims: dict[Seats, Admitted]
 ) -> Seats | None:
-    """Returns the GPUs that most members hold and no other group has claimed."""
+    """Returns the GPUs of most members that no other group has claimed."""
     votes = Counter(of_job[job] for job in jobs if job in of_job)
     for seats, _ in votes.most_common():
         if seats not in claims:
@@ -128,7 +129,7 @@ def _claimed(
 
 
 def _join(view: View, rules: SetRules, draft: Draft, group: Admitted, seats: Seats) -> None:
-    """Puts a group on GPUs that some of its members hold."""
+    """Places a group on GPUs that some of its members have."""
     spans, names, _ = seats
     if len(group.jobs) == 1:
         return
@@ -140,7 +141,7 @@ def _join(view: View, rules: SetRules, draft: Draft, group: Admitted, seats: Sea
 
 
 def _seat(view: View, rules: SetRules, draft: Draft, group: Admitted, spans: Spans | None) -> bool:
-    """Puts a group on free GPUs; False if its best member finds none."""
+    """Places a group on free GPUs; False if its best member finds none."""
     head = group.jobs[0]
     if spans is None:
         spans = view.placing.find(draft.occupancy, view.shape(head))
@@ -160,9 +161,9 @@ def _interleave(
     spans: Spans,
     names: tuple[tuple[int, ...], ...],
 ) -> bool:
-    """Seats members in the phases of the set; who a quota or a host refuses waits.
+    """Places members in the phases of the set; a member that a quota or host refuses waits.
 
-    False if the best member is refused. The phases are those of the members that stay.
+    Returns False if the best member is refused. Phases are those of the accepted members.
     """
     cautious, placed = draft.occupancy.books_more, draft.placed
     inside = [

@@ -1,8 +1,8 @@
-"""Whom to interleave with whom: rounds of matching, merged only as far as is needed.
+"""Groups of jobs to interleave, by rounds of matching.
 
-A node is a set of jobs; at first each job is one. In a round the nodes of a bucket (jobs that ask
-for the same GPUs) are matched so that the efficiencies of the unions sum to the most, and matched
-pairs become one node. Nodes of the same kinds are alike, so few are looked at.
+A node is a set of jobs; at first each job is a node. In a round the nodes of a bucket (jobs of
+equal size) are matched so that the sum of the efficiencies of the unions is greatest, and matched
+pairs merge while demand exceeds capacity. Nodes of the same kinds are equal, so few are compared.
 
 Source: Muri Algorithm 1; ALGORITHMS section 4.2 (FIX-12).
 """
@@ -22,7 +22,7 @@ MATCHINGS = ("blossom", "priority")
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """How groups are made; see docs/policies/muri-s.md."""
+    """The parameters of grouping; see docs/policies/muri-s.md."""
 
     group_limit: int = 4
     matching: str = "blossom"
@@ -33,14 +33,14 @@ class Grouping:
 
     @property
     def rounds(self) -> int:
-        """Returns how often nodes are matched: ceil(log2 k), or k as the artifact does."""
+        """Returns the rounds of matching: ceil(log2 k), or k as in the artifact."""
         if self.merge_order == "class":
             return self.group_limit
         return (self.group_limit - 1).bit_length()
 
 
 class MergeNode(NamedTuple):
-    """Jobs in one set, best first, as places in the line, and their kinds in order."""
+    """Jobs of one set, best first, as positions in the line, and their sorted kinds."""
 
     members: tuple[int, ...]
     kinds: Kinds
@@ -48,9 +48,9 @@ class MergeNode(NamedTuple):
 
 @dataclass(slots=True)
 class SizeBucket:
-    """Nodes that ask for the same GPUs, best first; alone: none of them may be interleaved.
+    """Nodes of equal size, best first; `alone`: they may not be interleaved.
 
-    `together` gives the set in which a member runs now.
+    `together` maps a member to the set in which it runs now.
     """
 
     gpus: int
@@ -61,7 +61,7 @@ class SizeBucket:
 
 
 class _Pair(NamedTuple):
-    """Two nodes of a bucket, by position, to be merged, and the efficiency of the union."""
+    """Two nodes of a bucket to merge, by position, and the efficiency of their union."""
 
     first: int
     second: int
@@ -121,18 +121,18 @@ def _matched(rules: SetRules, bucket: SizeBucket, limit: int) -> Sequence[_Pair]
 
 
 class _Seats:
-    """Which nodes pair, where it is known how many of which types do: any nodes of a type do."""
+    """Pairs of nodes from the numbers of pairs by type; all nodes of a type are equal."""
 
     def __init__(self, bucket: SizeBucket, positions: list[list[int]], pairing: Pairing) -> None:
         self._bucket = bucket
         self._positions = positions
-        self._type_of = {p: t for t, found in enumerate(positions) for p in found}
+        self._type_of = {p: t for t, same_type in enumerate(positions) for p in same_type}
         self._left = dict(pairing)
         self._taken: set[int] = set()
         self.pairs: list[tuple[int, int]] = []
 
     def keep_together(self) -> None:
-        """Pairs nodes whose members run together now, as far as the types allow."""
+        """Pairs nodes whose members run together now, if their types are to be paired."""
         together = self._bucket.together
         if not together:
             return
@@ -147,7 +147,7 @@ class _Seats:
                     self._pair(first, second)
 
     def fill(self) -> None:
-        """Pairs the others: the best node takes the best that is left for it."""
+        """Pairs the other nodes: the best node gets the best partner that is left."""
         queues = [[p for p in reversed(f) if p not in self._taken] for f in self._positions]
         for position in sorted(self._type_of):
             if position in self._taken:
@@ -182,9 +182,9 @@ def _merge_by_class(
     buckets: Sequence[SizeBucket], pairs: Sequence[Sequence[_Pair]], excess: int
 ) -> int:
     """Merges pairs one after another, bucket by bucket, in order of their later node."""
-    for bucket, found in zip(buckets, pairs, strict=True):
-        first_of = {pair.second: pair.first for pair in found}
-        paired = {position for pair in found for position in (pair.first, pair.second)}
+    for bucket, matches in zip(buckets, pairs, strict=True):
+        first_of = {pair.second: pair.first for pair in matches}
+        paired = {position for pair in matches for position in (pair.first, pair.second)}
         after: list[MergeNode] = []
         for position, node in enumerate(bucket.nodes):
             if position not in paired:
@@ -203,11 +203,11 @@ def _merge_by_class(
 def _merge_by_efficiency(
     buckets: Sequence[SizeBucket], pairs: Sequence[Sequence[_Pair]], excess: int
 ) -> int:
-    """Merges the pairs of greatest efficiency, of equals those of more GPUs."""
+    """Merges the pairs of greatest efficiency first, of equals those with more GPUs."""
     line = sorted(
         (-pair.weight, -bucket.gpus, number, pair.first, pair.second)
-        for number, (bucket, found) in enumerate(zip(buckets, pairs, strict=True))
-        for pair in found
+        for number, (bucket, matches) in enumerate(zip(buckets, pairs, strict=True))
+        for pair in matches
     )
     gone: list[set[int]] = [set() for _ in buckets]
     for _, _, number, first, second in line:
@@ -224,7 +224,7 @@ def _merge_by_efficiency(
 
 
 def _merge_in_line(rules: SetRules, buckets: Sequence[SizeBucket], limit: int, excess: int) -> None:
-    """Groups jobs of a bucket in order of priority, a full group after the other (Figure 11)."""
+    """Groups jobs of a bucket in order of priority, one full group after another (Figure 11)."""
     for bucket in buckets:
         if bucket.alone:
             continue
@@ -253,11 +253,11 @@ def _union(nodes: tuple[MergeNode, MergeNode]) -> MergeNode:
 def _unpacked(
     rules: SetRules, groups: list[tuple[SizeBucket, MergeNode]]
 ) -> list[tuple[SizeBucket, MergeNode]]:
-    """Dissolves groups whose members together do less than one alone would."""
-    kept: list[tuple[SizeBucket, MergeNode]] = []
+    """Dissolves groups whose members together do less than one member alone."""
+    packed: list[tuple[SizeBucket, MergeNode]] = []
     for bucket, node in groups:
         if len(node.members) == 1 or rules.pays(node.kinds):
-            kept.append((bucket, node))
+            packed.append((bucket, node))
         else:
-            kept += [(bucket, MergeNode((member,), ())) for member in node.members]
-    return kept
+            packed += [(bucket, MergeNode((member,), ())) for member in node.members]
+    return packed

@@ -1,7 +1,7 @@
-"""The pass of Muri: take jobs by slots, group them, admit groups by priority, put them on GPUs.
+"""The pass of Muri: take jobs by slots, group them, admit groups by priority, place them.
 
-Between ticks nothing is decided: GPUs that are freed stay idle, members whose partner ended go on
-in their phases, and who arrives waits for the next tick. A tick of 0 s decides at every event.
+Between ticks nothing is decided: freed GPUs stay idle, members whose partner ended go on in their
+phases, and arrivals wait for the next tick. A tick of 0 s decides at every event.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """When to decide: at every multiple of a time, or at every event if it is 0."""
+    """The times of decisions: multiples of `tick_s`, or every event if it is 0."""
 
     tick_s: float
 
     def due(self, now: float) -> bool:
-        """Tells whether now is the time."""
+        """Returns whether now is a tick."""
         if not self.tick_s:
             return True
         nearest_s = round(now / self.tick_s) * self.tick_s
@@ -70,7 +70,7 @@ def check(grouping: Grouping, tick_s: float) -> None:
 
 
 def decide(view: View, priority: Priority, grouping: Grouping, tick_s: float) -> Decision:
-    """Returns what runs from now on, or nothing new between ticks."""
+    """Returns the plan from now on; between ticks the plan stays."""
     ticks = Ticks(tick_s)
     if not ticks.due(view.now):
         return Decision(wake_at=ticks.next_s(view.now), because=NO_ROOM if view.waiting else ())

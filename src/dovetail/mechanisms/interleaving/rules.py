@@ -1,7 +1,7 @@
-"""What is the same at every decision about who takes turns with whom: by kinds, reckoned once.
+"""Cycles and efficiencies of interleave sets by kinds of jobs, computed once per run.
 
-A set of jobs is known by the kinds of its members in order. Its cycle is that of its best
-ordering (or of its worst, to show what orderings are worth), contention and floor included.
+A set of jobs is identified by the sorted kinds of its members. Its cycle is that of its best
+ordering (or of its worst, to show the value of orderings), with contention and floor.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ WHOLE = 10**9
 """Efficiencies count in billionths: as whole numbers their sums are exact, and ties are ties."""
 MEMBERS_MAX = 4
 FEW_KINDS = 10
-"""Of so many kinds all sets are reckoned at once; of 10 there are 990."""
+"""Up to this many kinds all sets are computed at once; of 10 there are 990."""
 PAIRINGS_KEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """Which orderings of a set are tried, and whether the best or the worst of them is taken."""
+    """The orderings of a set to try, and whether to take the best or the worst of them."""
 
     worst: bool = False
     consecutive: bool = False
@@ -53,10 +53,10 @@ BEST = Ordering()
 
 
 class SetRules:
-    """What physics says of sets of kinds, as far as it has been asked.
+    """The physics of sets of kinds, computed when first needed.
 
-    `interleaves[job]` tells whether a job may be in a set: its owner allows sharing and its
-    stages are known.
+    `interleaves[job]` is whether a job may be in a set: its owner allows sharing and its stages
+    are known.
     """
 
     def __init__(self, view: View, ordering: Ordering) -> None:
@@ -83,7 +83,7 @@ class SetRules:
         self.admit(view)
 
     def admit(self, view: View) -> None:
-        """Takes note of jobs that were appended to the table since."""
+        """Adds the jobs appended to the table since the last call."""
         first = len(self.kind_of)
         if first == len(view.jobs):
             return
@@ -103,7 +103,7 @@ class SetRules:
                 self._of_gpus.setdefault(self._gpus[job], []).append(kind)
 
     def learn(self, sets: Iterable[Kinds]) -> None:
-        """Reckons the cycles of sets not met before, all of one size at once."""
+        """Computes the cycles of new sets, all of one size at once."""
         by_size: dict[int, dict[Kinds, None]] = {}
         for kinds in sets:
             if kinds not in self._of_set:
@@ -116,13 +116,15 @@ class SetRules:
         tried = orderings(
             size, self._stage_s.shape[1], self._cycle, consecutive=self._ordering.consecutive
         )
-        found = np.stack([cycles(self._stage_s, rows, offsets, self._cycle) for offsets in tried])
+        cycle_of = np.stack(
+            [cycles(self._stage_s, rows, offsets, self._cycle) for offsets in tried]
+        )
         # Ties up to rounding go to the first ordering.
-        rounded = np.round(found, 12)
+        rounded = np.round(cycle_of, 12)
         which = rounded.argmax(axis=0) if self._ordering.worst else rounded.argmin(axis=0)
         factor = self._contention[size - 1]
         for i, kinds in enumerate(sets):
-            cycle_s = float(found[which[i], i]) * factor
+            cycle_s = float(cycle_of[which[i], i]) * factor
             if self._floor:
                 cycle_s = max(cycle_s, *(self._alone_s[kind] for kind in kinds))
             self._of_set[kinds] = (cycle_s, tried[int(which[i])])
@@ -138,13 +140,13 @@ class SetRules:
         return self._of_set[kinds][1]
 
     def pays(self, kinds: Kinds) -> bool:
-        """Tells whether the members together do at least what one of them does alone."""
+        """Returns whether the members together do at least as much as one of them alone."""
         cycle_s = self.cycle_s(kinds)
-        done = sum(self._alone_s[kind] for kind in kinds) / cycle_s
-        return done >= 1 - RELATIVE_TOLERANCE
+        total = sum(self._alone_s[kind] for kind in kinds) / cycle_s
+        return total >= 1 - RELATIVE_TOLERANCE
 
     def weight(self, kinds: Kinds, memory_bytes: float) -> int:
-        """Returns the efficiency (equation 4) of a set in billionths; 0 where memory is short."""
+        """Returns the efficiency (equation 4) of a set in billionths; 0 if memory is too small."""
         known = self._weight.setdefault(memory_bytes, {})
         weight = known.get(kinds)
         if weight is None:
@@ -156,7 +158,7 @@ class SetRules:
     def pairing(
         self, types: Sequence[Kinds], counts: Sequence[int], memory_bytes: float, limit: int
     ) -> Pairing:
-        """Returns which types of nodes to pair, and how often, for the greatest sum of weights.
+        """Returns the numbers of pairs by types with the greatest sum of weights.
 
         No union has more than `limit` members.
         """
@@ -188,7 +190,7 @@ class SetRules:
         return weights
 
     def _learn_alike(self, kind: int, limit: int) -> None:
-        """Reckons all sets of kinds that ask for as many GPUs, where there are not many."""
+        """Computes all sets of kinds of the same size, if there are few."""
         gpus = self._gpus[self._example[kind]]
         kinds = self._of_gpus.pop(gpus, ())
         if 0 < len(kinds) <= FEW_KINDS:
@@ -201,7 +203,7 @@ class SetRules:
         return round(WHOLE * busy_s / (self._stage_s.shape[1] * cycle_s)) if cycle_s > 0 else 0
 
     def _fits(self, kinds: Kinds, memory_bytes: float) -> bool:
-        """Tells whether all fixed parts and the largest activations fit (section 4.1)."""
+        """Returns whether all fixed parts and the largest activations fit (section 4.1)."""
         members = []
         for phase, kind in enumerate(kinds):
             job = self._example[kind]
@@ -214,7 +216,7 @@ _rules: WeakKeyDictionary[ReadableQueue, dict[Ordering, SetRules]] = WeakKeyDict
 
 
 def rules_of(view: View, ordering: Ordering) -> SetRules:
-    """Returns the rules of a run; a pure function of what the view may not change."""
+    """Returns the rules of a run, cached by its queue and physics."""
     of_run = _rules.setdefault(view.waiting, {})
     rules = of_run.get(ordering)
     if rules is None or rules._physics is not view.physics:

@@ -1,8 +1,8 @@
-"""Which jobs to take: as many as full groups on all GPUs could serve (Muri; FIX-13).
+"""The jobs to group: as many as full groups on all GPUs can serve (Muri; FIX-13).
 
-The line of all jobs is scanned by priority. A job whose gang finds room takes a slot: its GPUs
-are counted once, and with it go the next jobs that ask for the same GPUs, a full group in all. A
-job that finds no room is passed over. Jobs that may not be interleaved take a slot each.
+All jobs are scanned by priority. A job whose gang finds room takes a slot: its GPUs are counted
+once, and the next jobs of equal size share the slot, up to a full group. A job without room is
+skipped. Jobs that may not be interleaved take a slot each.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ JUST_ARRIVED = 1
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """How jobs are ranked: by key; of equals the first submitted, or those of most GPUs.
+    """The rank of jobs: by key; among equals by submission, or by most GPUs.
 
-    Muri's artifact keeps its list sorted by GPUs between events and adds arrivals at the end, so
-    with `gpus` of jobs with equal keys those of most GPUs come first, and arrivals last.
+    Muri's artifact sorts its list by GPUs between events and appends arrivals, so with `gpus` jobs
+    of equal keys are sorted by most GPUs, and arrivals come last.
     """
 
     keys: Keys
@@ -51,17 +51,17 @@ class Priority:
 
 @dataclass(frozen=True, slots=True)
 class StayingJobs:
-    """The running jobs that stay where they are, and the cluster with them alone."""
+    """The running jobs that stay, and the cluster with these alone."""
 
     jobs: frozenset[int]
     occupancy: Occupancy
 
     @staticmethod
     def of(view: View, tick_s: float) -> StayingJobs:
-        """Returns those on the GPUs of a job that may not be stopped now.
+        """Returns the jobs on GPUs of a job that may not be stopped now.
 
-        A job that has not trained since it was placed is not stopped: where a tick is no longer
-        than a switch, jobs would take each other's GPUs for ever and none would get on.
+        A job that has not trained since it was placed is not stopped: if a tick is no longer than
+        a switch, jobs would take each other's GPUs forever without progress.
         """
         occupancy = view.plan.occupancy.emptied()
         may_stop = view.preemptible
@@ -81,7 +81,7 @@ class StayingJobs:
         return StayingJobs(frozenset(stay), occupancy)
 
     def another(self, view: View) -> Occupancy:
-        """Returns a second cluster with the settled jobs alone."""
+        """Returns a second cluster with the staying jobs alone."""
         occupancy = self.occupancy.emptied()
         for job in sorted(self.jobs):
             occupancy.hold(job, view.running[job])
@@ -90,7 +90,7 @@ class StayingJobs:
 
 @dataclass(slots=True)
 class SizeQueue:
-    """The jobs that ask for the same GPUs, best first, and those of them that were taken."""
+    """The jobs of equal size, best first, and those that were taken."""
 
     gpus: int
     gpu_type: str
@@ -103,7 +103,7 @@ class SizeQueue:
 def take(
     view: View, rules: SetRules, priority: Priority, settled: StayingJobs, group_limit: int
 ) -> list[SizeQueue]:
-    """Returns the lines that gave jobs, in order of their best job. Fills `settled.occupancy`."""
+    """Returns the queues of taken jobs, in order of their best job. Fills `settled.occupancy`."""
     occupancy = settled.occupancy
     lines = _lines(view, rules, priority, settled, group_limit)
     heads = [(line.entries[0], number) for number, line in enumerate(lines)]
@@ -118,20 +118,18 @@ def take(
             line.taken += line.entries[line.at : line.at + size]
             line.at += size
         elif occupancy.books_more:
-            line.at += 1
+            line.at += 1  # a quota or host refuses one job; the next may fit
         else:
-            line.at = len(line.entries)
+            line.at = len(line.entries)  # no room for any job of this size
         if line.at < len(line.entries):
             heapq.heapreplace(heads, (line.entries[line.at], number))
         else:
             heapq.heappop(heads)
-    found = [line for line in lines if line.taken]
-    found.sort(key=lambda line: line.entries[0])
-    return found
+    return sorted((line for line in lines if line.taken), key=lambda line: line.entries[0])
 
 
 def hold(occupancy: Occupancy, job: int, spans: Spans) -> bool:
-    """Holds the GPUs of a gang; False where a quota or a host says no."""
+    """Occupies the GPUs of a gang; False where a quota or a host refuses."""
     try:
         occupancy.hold(job, Placement(spans))
     except IllegalPlan:
@@ -142,16 +140,16 @@ def hold(occupancy: Occupancy, job: int, spans: Spans) -> bool:
 def _lines(
     view: View, rules: SetRules, priority: Priority, settled: StayingJobs, group_limit: int
 ) -> list[SizeQueue]:
-    """Returns every line, as far as it could be taken."""
+    """Returns every queue, as far as its jobs could be taken."""
     rank = priority.rank(view)
-    found: dict[tuple[int, str, bool], SizeQueue] = {}
+    lines: dict[tuple[int, str, bool], SizeQueue] = {}
 
     def add(key: float, job: int) -> None:
         shape = view.shape(job)
         alike = (shape.gpus, shape.gpu_type, not rules.interleaves[job])
-        line = found.get(alike)
+        line = lines.get(alike)
         if line is None:
-            line = found[alike] = SizeQueue(*alike, [])
+            line = lines[alike] = SizeQueue(*alike, [])
         line.entries.append((key, rank(job), job))
 
     running = view.progress.running()
@@ -165,15 +163,15 @@ def _lines(
             most = len(view.waiting)
         for key, job in _first_waiting(view, rules, shape, most):
             add(key, job)
-    for line in found.values():
+    for line in lines.values():
         line.entries.sort()
-    return list(found.values())
+    return list(lines.values())
 
 
 def _first_waiting(
     view: View, rules: SetRules, shape: int, most: int
 ) -> Iterator[tuple[float, int]]:
-    """Yields key and job of the first `most` that wait, of those that interleave and of others."""
+    """Yields (key, job) of the first `most` waiting jobs that interleave, and of the others."""
     room = dict.fromkeys(rules.sorts, most)
     key = view.waiting.key
     for job in view.waiting.of_shape(shape):

@@ -1,9 +1,9 @@
-"""Which GPUs a pipelined job gets: servers by how much is free, replicas by Heavy-Edge (A-SRPT).
+"""Placement of pipelined jobs: servers by free GPUs, replicas by Heavy-Edge (A-SRPT).
 
-Servers are taken with the most or the least free GPUs first, all of one before the next; Heavy-
-Edge says which rank goes to which. Jobs without a graph take the same GPUs in any order. Under
-`strict` placement the rule of the run says which servers may hold a gang, and only the choice
-among equals is ours. Refined seats move replicas between those servers after Heavy-Edge.
+Servers are filled one after another, those with the most or the least free GPUs first; Heavy-Edge
+assigns ranks to them. Jobs without a graph take the same GPUs in any order. Under `strict`
+placement the rule of the run limits the servers, and only the choice among equals is ours. Refined
+placement then moves replicas between these servers.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _STRICT = {"most-free": Placing("strict", "most-free"), "best-fit": Placing("str
 
 
 class GraphSeats:
-    """Finds GPUs for jobs in a draft; `fullest` servers are those with least free GPUs."""
+    """Finds GPUs for jobs in a draft; `fullest` servers have the least free GPUs."""
 
     def __init__(self, view: View, occupancy: Occupancy, *, refined: bool = False) -> None:
         self._view = view
-        # What refines by links asks them of the cluster; Heavy-Edge needs none.
+        # Only refinement needs the links of the cluster.
         self._links = _links(view.cluster) if refined else ()
         self._occupancy = occupancy
         self._strict = view.placing.consolidate == "strict"
@@ -51,7 +51,7 @@ class GraphSeats:
         return self._find(job, self._rules["best-fit"])
 
     def has_room(self, job: int) -> bool:
-        """Tells whether its GPUs are free, whatever the shape of its replicas."""
+        """Returns whether enough GPUs are free, whatever the slices of its replicas."""
         shape = self._view.shape(job)
         return self._rules["most-free"].find(self._occupancy, shape) is not None
 
@@ -64,14 +64,14 @@ class GraphSeats:
         if not graph:
             return spans
         if self._strict or all(stage.slices == 1 for stage in graph):
-            # Whole nodes may not divide into replicas; then ranks lie in their own order.
+            # Whole nodes may not divide into replicas; then ranks keep their own order.
             return self._ranked(graph, spans) or spans
         return self._sliced(graph, shape, spans, rule)
 
     def _sliced(self, graph: Graph, shape: Shape, spans: Spans, rule: Placing) -> Spans | None:
-        """Returns spans that hold each replica whole, None if they must be waited for.
+        """Returns spans with each replica on one server, None if the job must wait for them.
 
-        Where not even the empty cluster would hold them, ranks lie in their order on `spans`.
+        If even the empty cluster has no such spans, ranks keep their order on `spans`.
         """
         widths = frozenset(stage.slices for stage in graph)
         if (shape, widths) in self._refused:
@@ -84,13 +84,13 @@ class GraphSeats:
         if ranked is not None or not self._fits(graph, shape):
             return ranked or spans
         if len(widths) == 1:
-            # NOTE: within a decision jobs only start, so that their like finds no room either.
+            # NOTE: within a decision jobs only start, so equal jobs find no room either.
             self._refused.add((shape, widths))
         return None
 
     def _searched(self, graph: Graph, shape: Shape, rule: Placing) -> Spans | None:
-        """Returns spans with replicas of several widths whole, on as few servers as do."""
-        # The quota was asked for what the job will hold; what is only looked at does not count.
+        """Returns spans with each replica on one server, for several widths, on few servers."""
+        # The quota was checked for the job's own GPUs; larger trial sizes must not count.
         free = replace(shape, queue="")
         for gpus in range(shape.gpus, self._occupancy.free_gpus + 1):
             spans = rule.find(self._occupancy, free, gpus)
@@ -102,7 +102,7 @@ class GraphSeats:
         return None
 
     def _ranked(self, graph: Graph, spans: Spans) -> Spans | None:
-        """Returns the same GPUs in rank order as they are assigned; None if replicas break."""
+        """Returns the same GPUs in rank order; None if a replica would be split."""
         servers = sorted(spans, key=_most_first)
         pattern = tuple([gpus for _, gpus in servers])
         links = tuple([self._links[node] for node, _ in servers]) if self._links else ()
@@ -110,7 +110,7 @@ class GraphSeats:
         return None if runs is None else tuple([(servers[at][0], gpus) for at, gpus in runs])
 
     def _with_room(self, shape: Shape, slices: int, rule: Placing) -> Spans | None:
-        """Returns servers in the order of a rule, with as many GPUs of each as fill replicas."""
+        """Returns servers in the order of a rule, with GPUs for whole replicas on each."""
         need, spans = shape.gpus, list[tuple[int, int]]()
         levels = range(slices, len(self._occupancy.levels))
         allowed = self._nodes_for(shape)
@@ -127,7 +127,7 @@ class GraphSeats:
         return None
 
     def _fits(self, graph: Graph, shape: Shape) -> bool:
-        """Tells whether the cluster, were it empty, would hold all replicas whole."""
+        """Returns whether the empty cluster has room for all replicas, each on one server."""
         cluster, allowed = self._view.cluster, self._nodes_for(shape)
         servers = [gpus for node, gpus in enumerate(cluster.capacity) if allowed >> node & 1]
         slices = {stage.slices for stage in graph}
@@ -151,7 +151,7 @@ def _most_first(span: tuple[int, int]) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def _links(cluster: Cluster) -> tuple[Links, ...]:
-    """Returns, per node, the slowest links that a job of several nodes may meet."""
+    """Returns, per node, the slowest links of a job on several nodes."""
     across = min(link.bandwidth_bytes_per_s for link in cluster.links)
     inside = [link.bandwidth_bytes_per_s for link in cluster.links if link.nodes == 1]
     within = min(inside, default=across)
@@ -184,10 +184,7 @@ def workloads(view: View, jobs: Sequence[int]) -> list[float]:
 
 
 def start_in_order(view: View, bypass: str) -> tuple[Draft | None, Because]:
-    """Starts waiting jobs in order on the servers with most free GPUs.
-
-    As `core.passes.fill`, with the seats of this file.
-    """
+    """Starts waiting jobs in order on the servers with most free GPUs, like `core.passes.fill`."""
     if not view.waiting:
         return None, ()
     head = view.waiting.first()

@@ -1,8 +1,7 @@
-"""The line of A-SRPT: jobs stand in it in the order in which a virtual machine completes them.
+"""The line of A-SRPT: jobs in the order in which a virtual machine completes them.
 
-The whole cluster counts as one machine that does as many GPU-seconds a second as it has GPUs; a
-job is as large as its GPUs times its predicted length there. What is remembered is a value, and
-a change of it costs O(log n).
+The whole cluster counts as one machine with a speed of its number of GPUs; the size of a job is its
+GPUs times its predicted length. The memory is an immutable value; a change costs O(log n).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dovetail.core.view import View
 
 
 class Hold(NamedTuple):
-    """A job that waits for a better placement than one of this speed, at most until then."""
+    """A job that waits for a placement faster than `speed`, at most until `until_s`."""
 
     job: int
     speed: float
@@ -32,8 +31,8 @@ class Hold(NamedTuple):
 class VirtualLine(NamedTuple):
     """The virtual machine, and the jobs it completed that have not started.
 
-    `pending` holds them in the order of completion; `holds` those that have left it and wait for
-    a better placement, in the order they left it.
+    `pending` has them in order of completion; `holds` the jobs that have left it and wait for a
+    better placement, in that order.
     """
 
     machine: VirtualMachine = VirtualMachine()
@@ -47,16 +46,16 @@ EMPTY = VirtualLine()
 def moved_on(line: VirtualLine, view: View) -> VirtualLine:
     """Returns the line now: arrivals enter the machine, completed jobs the line.
 
-    Arrivals count from their submission, however late they are looked at.
+    Arrivals count from their submission, even if the decision is later.
     """
     machine, pending, holds = line
     changes, waiting = view.changes, view.waiting
     gpus = float(view.cluster.gpus)
     quiet = not (changes.arrived or changes.evicted) and machine.speed == gpus
-    # NOTE: a third of all instants are ends of jobs, which mean nothing to the machine.
+    # NOTE: a third of all instants are ends of jobs, which do not concern the machine.
     if quiet and view.now < machine.end_s and _is_present(machine, waiting):
         return line
-    # A policy that begins amid a run knows of nobody yet; then all that wait have just come.
+    # A policy that starts during a run knows no jobs yet: all waiting jobs are arrivals.
     arrived = changes.arrived if line != EMPTY else sorted(waiting)
     if not machine.speed:
         machine = at_speed(machine, view.now, gpus)
@@ -64,17 +63,17 @@ def moved_on(line: VirtualLine, view: View) -> VirtualLine:
         submit_s = view.jobs.submit_s
         for job, length_s in zip(arrived, view.progress.length_s(arrived), strict=True):
             release_s = float(submit_s[job])
-            machine, done = advanced(machine, release_s, waiting)
-            if done:
-                pending = _appended(pending, done)
+            machine, completed = advanced(machine, release_s, waiting)
+            if completed:
+                pending = _appended(pending, completed)
             machine = admitted(machine, release_s, job, length_s * view.shape(job).gpus)
-    machine, done = advanced(machine, view.now, waiting)
-    if done:
-        pending = _appended(pending, done)
+    machine, completed = advanced(machine, view.now, waiting)
+    if completed:
+        pending = _appended(pending, completed)
     if machine.speed != gpus:
         machine = at_speed(machine, view.now, gpus)
     if changes.evicted:
-        # Their virtual completion lies behind them, before that of all who still wait.
+        # Evicted jobs completed virtually before all waiting ones.
         pending = put_first(pending, tuple(changes.evicted))
     if machine is line.machine and pending is line.pending:
         return line

@@ -1,1 +1,1 @@
-"""Jobs that share GPUs: who may share with whom, and where."""
+"""Sharing of GPUs: rules for pairs of jobs, and placements."""

@@ -1,7 +1,6 @@
-"""Company on GPUs for policies that know no lengths: who is alone where, and how others join.
+"""GPUs with one job that others may join, for policies that know no lengths.
 
-GPUs are shared by naming them, so a job that allows sharing is started on named GPUs.
-`mechanisms.shared_gpus` does the same for policies that weigh lengths.
+`shared_gpus` does the same for policies that weigh lengths.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ from dovetail.mechanisms.sharing.named_gpus import (
 
 
 def utilisation(view: View, job: int) -> float:
-    """Returns the part of a GPU's time a job uses, as far as sharing tells it.
+    """Returns the part of a GPU's time that a job uses, estimated from interference.
 
-    Two that use a part u each need 2u of the time of one GPU, so beside its like a job takes
-    max(1, 2u) of the time it takes alone. What takes no longer at all uses half or less.
+    Two jobs that use a part u each need 2u of one GPU's time, so beside its like a job takes
+    max(1, 2u) times as long as alone. A job that is not slowed at all uses half or less.
     """
     return view.physics.sharing.interference(job, 1, job, 1)[0] / 2
 
 
 class SharingCandidates:
-    """The GPUs of a draft that hold one job that allows sharing, kept up as jobs start in it.
+    """The GPUs of a draft with one job that allows sharing, updated as jobs start in it.
 
-    They are kept apart by what decides who may come: `label` of the job that is there, its kind,
-    and the group of nodes. Nothing is looked at before a job first asks for a seat.
+    They are grouped by the properties that decide which jobs may join: `label` and kind of the job
+    there, and the group of nodes. The table is built when it is first needed.
     """
 
     def __init__(self, view: View, draft: Draft, label: Callable[[int], bool]) -> None:
@@ -53,7 +52,7 @@ class SharingCandidates:
         self._welcome: dict[tuple[_Hosts, int, bool], bool] = {}
 
     def has_started(self, job: int) -> bool:
-        """Tells whether a waiting job has been started in the draft."""
+        """Returns whether a waiting job has been started in the draft."""
         return job in self._draft.placed
 
     def start(self, job: int) -> bool:
@@ -71,12 +70,11 @@ class SharingCandidates:
         return True
 
     def start_beside(self, job: int, welcome: Callable[[int], bool]) -> bool:
-        """Starts a gang on the free GPUs there are and, for what is missing, beside others.
+        """Starts a gang on all free GPUs and, for the missing ones, beside other jobs.
 
-        On GPUs of its type, on nodes open for work, whose one job is welcome and leaves it
-        memory; by node and number. False, and nothing changes, if there are too few, if the gang
-        may not be spread and would be, or where a quota or a host says no, unless there is one
-        job whose GPUs alone would do.
+        Shared GPUs are of its type, on open nodes, have one `welcome` job and enough memory; by
+        node and number. If the gang would be too spread, or a quota or host refuses it, the GPUs
+        of one job are tried. Returns False and changes nothing if it does not start.
         """
         view = self._view
         shape = view.shape(job)
@@ -91,7 +89,7 @@ class SharingCandidates:
         return refuses(view) and any(self._sit(job, g) for g in self._single(job, welcome))
 
     def _sit(self, job: int, taken: Sequence[Gpu]) -> bool:
-        """Starts a gang on shared GPUs, and free ones for the rest; False if that is refused."""
+        """Starts a gang on shared GPUs, and free ones for the rest; False if it is refused."""
         view, draft = self._view, self._draft
         shape = view.shape(job)
         idle: list[Gpu] = []
@@ -110,7 +108,7 @@ class SharingCandidates:
         return True
 
     def _single(self, job: int, welcome: Callable[[int], bool]) -> list[list[Gpu]]:
-        """Returns gangs on the GPUs of one job each, on few nodes; the first at hand first."""
+        """Returns GPUs for the whole gang beside one job each, on few nodes."""
         occupancy, wanted = self._draft.occupancy, self._view.shape(job).gpus
         of_host: dict[int, list[Gpu]] = {}
         for gpu in self._seats(job, welcome, len(occupancy.named)):
@@ -129,12 +127,12 @@ class SharingCandidates:
             group = view.cluster.groups[key.group]
             if not gpus or (wanted and group.gpu_type != wanted):
                 continue
-            asked = (key, kind, bool(self._label(job)))
-            known = self._welcome.get(asked)
+            pair = (key, kind, bool(self._label(job)))
+            known = self._welcome.get(pair)
             if known is None:
                 host = self._draft.occupancy.sharers(*gpus[0])[0]
                 known = welcome(host) and self._fit(job, host, group.gpu_memory_bytes)
-                self._welcome[asked] = known
+                self._welcome[pair] = known
             if known:
                 lists.append(gpus)
         return list(islice(heapq.merge(*lists), count))
@@ -148,7 +146,7 @@ class SharingCandidates:
         if self._alone is None:
             occupancy, groups = self._draft.occupancy, self._view.cluster.node_group
             shareable = self._view.jobs.shareable
-            found: dict[_Hosts, list[Gpu]] = {}
+            lists: dict[_Hosts, list[Gpu]] = {}
             of_host: dict[tuple[int, int], list[Gpu]] = {}
             for gpu, holders in occupancy.named.items():
                 if len(holders) > 1 or not shareable[holders[0]] or gpu[0] in occupancy.closed:
@@ -156,9 +154,9 @@ class SharingCandidates:
                 host = (holders[0], groups[gpu[0]])
                 gpus = of_host.get(host)
                 if gpus is None:
-                    gpus = of_host[host] = found.setdefault(self._key(host[0], gpu), [])
+                    gpus = of_host[host] = lists.setdefault(self._key(host[0], gpu), [])
                 gpus.append(gpu)
-            self._alone = {key: SortedList(gpus) for key, gpus in found.items()}
+            self._alone = {key: SortedList(gpus) for key, gpus in lists.items()}
         return self._alone
 
     def _add(self, job: int, gpus: Sequence[Gpu]) -> None:
@@ -172,7 +170,7 @@ class SharingCandidates:
 
 
 class _Hosts(NamedTuple):
-    """Jobs alike to whoever comes, on nodes alike."""
+    """Jobs that are equal for every guest, on equal nodes."""
 
     label: bool
     kind: int
@@ -180,12 +178,12 @@ class _Hosts(NamedTuple):
 
 
 def join(draft: Draft, guest: int, host: int) -> bool:
-    """Starts a job on just the GPUs of another; False where a quota or a host says no."""
+    """Starts a job on exactly the GPUs of another; False where a quota or a host refuses."""
     there = draft.placed[host]
     return try_place(draft, guest, Placement(there.spans, there.gpu_ids))
 
 
 def _on_few_nodes(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Returns GPUs in order, those of nodes with most of them first."""
+    """Returns GPUs in order, nodes with most of them first."""
     held = Counter(node for node, _ in gpus)
     return sorted(gpus, key=lambda g: (-held[g[0]], g))

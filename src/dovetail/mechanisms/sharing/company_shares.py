@@ -1,7 +1,7 @@
-"""Who may share with whom, and what part of the time each should: a linear programme by group.
+"""Time shares of jobs and pairs of jobs: a linear programme over groups.
 
-A group is jobs of one kind and shape with about as much left; its jobs differ in nothing the
-programme looks at. Gavel (OSDI 2020) section 3; ALGORITHMS section 6.
+A group is jobs of one kind and shape with about equal time left; the programme treats them as
+identical. Gavel (OSDI 2020) section 3; ALGORITHMS section 6.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OBJECTIVES = ("makespan", "fairness")
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Jobs that the programme cannot tell apart."""
+    """Jobs that are identical for the programme."""
 
     jobs: tuple[int, ...]
     kind: int
@@ -37,7 +37,7 @@ class Alike:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """A job of one group, alone or with so many jobs of another, and the part of time for it.
+    """A job of one group, alone or with `guests` jobs of another, and its share of the time.
 
     `share` is for each job of `host`, `guest_share` for each of `guest` (an index, or ALONE).
     """
@@ -51,7 +51,7 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Programme:
-    """What to solve: the objective, whether sizes may differ, how near is alike."""
+    """The objective, whether sizes may differ, and the tolerance of equal times left."""
 
     objective: str
     unequal: bool
@@ -66,13 +66,13 @@ class Programme:
     def groups(self, view: View, jobs: Sequence[int]) -> list[Alike]:
         """Returns the jobs by kind, shape and time left."""
         kind_of, shareable = view.physics.kind_of, view.jobs.shareable
-        found: dict[tuple[object, ...], list[int]] = {}
+        members_of: dict[tuple[object, ...], list[int]] = {}
         left = dict(zip(jobs, view.progress.left_s(jobs), strict=True))
         longest_s = max(left.values(), default=0.0)
         for job in sorted(jobs):
             near = self._near(left[job], longest_s)
             key = (int(kind_of[job]), view.shape_of[job], bool(shareable[job]), near)
-            found.setdefault(key, []).append(job)
+            members_of.setdefault(key, []).append(job)
         return [
             Alike(
                 tuple(members),
@@ -81,24 +81,24 @@ class Programme:
                 max(left[j] for j in members),
                 bool(shareable[members[0]]),
             )
-            for members in found.values()
+            for members in members_of.values()
         ]
 
     def _near(self, left_s: float, longest_s: float) -> float:
         """Returns the bucket of a time left, counted down from the longest.
 
-        The programme knows times by their quotients alone, and so must the buckets: counted from
-        one second, their edges would move with the unit of time.
+        The programme depends on quotients of times only, and so must the buckets: counted from
+        one second, their edges would depend on the unit of time.
         """
         if not self.alike or left_s <= 0:
             return left_s
         return floor(log(longest_s / left_s) / log(1 + self.alike) + RELATIVE_TOLERANCE)
 
     def solve(self, view: View, groups: Sequence[Alike], gpus: int) -> list[Combination]:
-        """Returns the combinations that get any time, of the jobs given, on so many GPUs."""
+        """Returns the combinations that get any time on this many GPUs."""
         companies = self._companies(view, groups)
         shares = time_shares([self._need(g, groups) for g in groups], companies, gpus)
-        found = [
+        combinations = [
             Combination(i, ALONE, 0, float(share), 0.0)
             for i, share in enumerate(shares.alone)
             if share > LEAST_SHARE
@@ -108,24 +108,24 @@ class Programme:
                 both = 2.0 if company.host == company.guest else 1.0
                 share = both * float(together) / len(groups[company.host].jobs)
                 guest_share = float(together) * company.guests / len(groups[company.guest].jobs)
-                found.append(
+                combinations.append(
                     Combination(
                         company.host, company.guest, company.guests, share, both * guest_share
                     )
                 )
-        return found
+        return combinations
 
     def _need(self, group: Alike, groups: Sequence[Alike]) -> SharingGroup:
         if self.objective == "fairness":
             return SharingGroup(len(group.jobs), group.gpus, 1 / group.gpus)
         longest_s = max(g.left_s for g in groups)
-        # All have outrun their forecasts: alike, since without any need z is unbounded.
+        # All have outrun their forecasts: equal needs, since without any z is unbounded.
         need = _rounded(group.left_s / longest_s) if longest_s else 1.0
         return SharingGroup(len(group.jobs), group.gpus, need)
 
     def _companies(self, view: View, groups: Sequence[Alike]) -> list[Sharers]:
-        """Returns who may share and does more so than by turns; the larger job is the host."""
-        found: list[Sharers] = []
+        """Returns the pairs that may share and do more together; the larger job is the host."""
+        pairs: list[Sharers] = []
         speeds: dict[tuple[int, int], tuple[float, float] | None] = {}
         for i, host in enumerate(groups):
             for j, guest in enumerate(groups):
@@ -139,8 +139,8 @@ class Programme:
                     guests = self._guests(host, guest)
                     work = host.gpus * pair[0] + guests * guest.gpus * pair[1]
                     if work > host.gpus * (1 + RELATIVE_TOLERANCE):
-                        found.append(Sharers(i, j, guests, *pair))
-        return found
+                        pairs.append(Sharers(i, j, guests, *pair))
+        return pairs
 
     def _may(self, host: Alike, guest: Alike, i: int, j: int) -> bool:
         if not (host.shareable and guest.shareable):
@@ -156,14 +156,13 @@ class Programme:
 def _rounded(need: float) -> float:
     """Returns a need without its last bits.
 
-    Of many solutions that are equally good the last bit would choose one, and it is another one
-    where the same times are told in minutes.
+    Among equally good solutions the last bit would decide, and differently for times in minutes.
     """
     return float(f"{need:.{NEED_DIGITS}g}")
 
 
 def _speeds(view: View, host: Alike, guest: Alike) -> tuple[float, float] | None:
-    """Returns the speeds of two jobs together, or None where they do not fit the memory."""
+    """Returns the speeds of two jobs together, or None if they do not fit the memory."""
     one, other = host.jobs[0], guest.jobs[-1]
     memory = min(group.gpu_memory_bytes for group in view.cluster.groups)
     both = {one: Placement(((0, host.gpus),)), other: Placement(((0, guest.gpus),))}

@@ -1,7 +1,7 @@
-"""Gangs of GPUs and the jobs on each: packing, unpacking, and moving what is spread.
+"""Groups of jobs on the same GPUs: packing, separating, and moving spread jobs.
 
-Two jobs that ask for as many GPUs share a gang on the very same ones. Jobs of other sizes share
-only where that is allowed, in stars.
+Two jobs of equal size share exactly the same GPUs. Jobs of other sizes share only where the policy
+allows it, in stars.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Kinds = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class GpuGroup:
-    """Who runs on some GPUs, first come first; `since_s` is when the last of them was placed."""
+    """The jobs on some GPUs, in order of start; `since_s` is when the last one was placed."""
 
     jobs: tuple[int, ...]
     gpus: int
@@ -38,22 +38,22 @@ class GpuGroup:
 
 
 def gangs_of(view: View) -> list[GpuGroup]:
-    """Returns the running gangs, in order of their first submitted job."""
+    """Returns the groups of running jobs, in order of their first submitted job."""
     since_s = view.progress.running_since_s
-    found: list[GpuGroup] = []
+    groups: list[GpuGroup] = []
     seen: set[int] = set()
     for job, placement in sorted(view.running.items()):
         if job in seen:
             continue
         if not placement.gpu_ids:
-            found.append(GpuGroup((job,), placement.gpus, since_s(job)))
+            groups.append(GpuGroup((job,), placement.gpus, since_s(job)))
             continue
         members = connected(view.plan.occupancy, job)
         seen |= members
         jobs = tuple(sorted(members, key=lambda j: (since_s(j), j)))
         gpus = {gpu for j in jobs for gpu in view.running[j].named()}
-        found.append(GpuGroup(jobs, len(gpus), max(since_s(j) for j in jobs)))
-    return found
+        groups.append(GpuGroup(jobs, len(gpus), max(since_s(j) for j in jobs)))
+    return groups
 
 
 def kinds_of(view: View, one: int, other: int) -> Kinds:
@@ -64,18 +64,17 @@ def kinds_of(view: View, one: int, other: int) -> Kinds:
 
 
 def pays(view: View, *jobs: int) -> bool:
-    """Tells whether jobs that share a gang do at least what the largest of them does alone.
+    """Returns whether jobs on shared GPUs do at least as much as the largest of them alone.
 
-    What counts is the sum of their speeds as they run now, each relative to the job alone on its
-    GPUs, and by GPUs.
+    This compares the sum of their speeds now, each over the speed alone and times its GPUs.
     """
     gpus = view.jobs.gpus
-    done = sum(int(gpus[job]) * _kept(view, job) for job in jobs)
-    return done >= max(int(gpus[job]) for job in jobs) * (1 - RELATIVE_TOLERANCE)
+    total = sum(int(gpus[job]) * _kept(view, job) for job in jobs)
+    return total >= max(int(gpus[job]) for job in jobs) * (1 - RELATIVE_TOLERANCE)
 
 
 def _kept(view: View, job: int) -> float:
-    """Returns the speed of a job in company over that alone on the same GPUs."""
+    """Returns the speed of a job now over its speed alone on the same GPUs."""
     here, sharers = view.running[job], view.plan.occupancy.sharers
     others = {other for gpu in here.named() for other in sharers(*gpu)} - {job}
     near = [(other, view.running[other]) for other in sorted(others)]
@@ -84,7 +83,7 @@ def _kept(view: View, job: int) -> float:
 
 
 class _Alike(NamedTuple):
-    """Hosts alike to any guest: least utilised first."""
+    """Hosts that are equal for every guest; the least utilised sort first."""
 
     utilisation: float
     kind: int
@@ -93,16 +92,14 @@ class _Alike(NamedTuple):
 
 
 def pack(view: View, draft: Draft, waiting: Iterator[int], bad: frozenset[Kinds]) -> set[int]:
-    """Lets waiting jobs join jobs that run alone on as many GPUs, the least utilised ones first.
+    """Starts waiting jobs beside jobs alone on as many GPUs, the least utilised hosts first.
 
-    Not where two of their kinds were found `bad`, nor where owners, memory or types of GPUs
-    forbid it. Returns the hosts that got company.
+    Not if the pair of kinds is `bad`, or owners, memory or GPU types forbid it. Returns the hosts.
     """
     hosts = _hosts(view, draft)
     taken: set[int] = set()
     kind_of, shape_of, shareable = view.physics.kind_of, view.shape_of, view.jobs.shareable
-    # NOTE: thousands may wait, of few sorts; asked job by job who may join whom took 40 times
-    # as long.
+    # NOTE: thousands may wait, of few sorts; checking job by job took 40 times as long.
     welcome: dict[tuple[int, int], list[_Alike]] = {}
     for guest in waiting:
         if not hosts:
@@ -130,9 +127,9 @@ def pack(view: View, draft: Draft, waiting: Iterator[int], bad: frozenset[Kinds]
 
 
 def pack_stars(view: View, draft: Draft, waiting: Iterator[int], bad: frozenset[Kinds]) -> set[int]:
-    """Lets waiting jobs share with jobs of other sizes too, as far as every set stays a star.
+    """Starts waiting jobs beside jobs of any size, as long as every set stays a star.
 
-    The least utilised hosts come first. Returns who got company.
+    The least utilised hosts come first. Returns the hosts.
     """
     kind_of = view.physics.kind_of
     seats = StarSeats(view, draft, lambda job: utilisation(view, job), unequal=True)
@@ -150,9 +147,9 @@ def pack_stars(view: View, draft: Draft, waiting: Iterator[int], bad: frozenset[
 
 
 def _hosts(view: View, draft: Draft) -> dict[int, dict[_Alike, list[int]]]:
-    """Returns, by GPUs, the jobs that may get company, of each sort the first submitted last."""
+    """Returns the possible hosts by GPUs and sort, the first submitted last."""
     closed, cluster = draft.occupancy.closed, view.cluster
-    found: dict[int, dict[_Alike, list[int]]] = {}
+    hosts: dict[int, dict[_Alike, list[int]]] = {}
     for host, placement in sorted(draft.placed.items(), reverse=True):
         if not (view.jobs.shareable[host] and placement.gpu_ids and _alone(draft, placement)):
             continue
@@ -166,8 +163,8 @@ def _hosts(view: View, draft: Draft) -> dict[int, dict[_Alike, list[int]]]:
             least_memory_bytes(view, placement),
             tuple(sorted({g.gpu_type for g in groups})),
         )
-        found.setdefault(placement.gpus, {}).setdefault(alike, []).append(host)
-    return found
+        hosts.setdefault(placement.gpus, {}).setdefault(alike, []).append(host)
+    return hosts
 
 
 def _may_join(
@@ -182,7 +179,7 @@ def _may_join(
 
 
 def part(view: View, draft: Draft) -> None:
-    """Moves the later submitted of each pair to free GPUs while there are any, in order."""
+    """Moves the later submitted job of each pair to free GPUs, in order, while there are any."""
     if not draft.free_gpus:
         return
     pairs = {holders for holders in draft.occupancy.named.values() if len(holders) > 1}
@@ -196,7 +193,7 @@ def part(view: View, draft: Draft) -> None:
 
 
 def defragment(view: View, draft: Draft) -> None:
-    """Moves jobs alone on more nodes than they need to where they need fewer, while any gains."""
+    """Moves jobs that are alone on too many nodes to fewer nodes, while any job gains."""
     if view.placing.consolidate == "none":
         return
     largest, preemptible = max(view.cluster.installed), view.preemptible

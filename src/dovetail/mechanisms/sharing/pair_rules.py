@@ -1,7 +1,7 @@
-"""What is the same at every decision about who may share with whom: by classes, reckoned once.
+"""Sharing rules by classes of jobs, computed once per run.
 
-Waiting jobs of one guest class, and running ones of one host class, are alike in everything
-that sharing asks of physics; only how long they have left differs from job to job.
+Waiting jobs of one guest class, and running jobs of one host class, are equal in everything that
+sharing depends on but the time they have left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNSEEN = -1
 
 
 class HostClass(NamedTuple):
-    """Hosts alike: kind, accumulation steps, memory of their GPUs, and their type ("" if mixed)."""
+    """Equal hosts: kind, accumulation steps, memory of their GPUs, GPU type ("" if mixed)."""
 
     kind: int
     steps: int
@@ -33,9 +33,9 @@ class HostClass(NamedTuple):
 
 
 class PairRules:
-    """The classes of a run, and in `pairs` what physics says of each pair of them.
+    """The classes of a run, and in `pairs` the physics of each pair of classes.
 
-    Unless it `weighs`, nothing is asked of speeds and ratios, which then count as 1.
+    Unless it `weighs`, speeds and ratios are not computed and count as 1.
     """
 
     def __init__(self, view: View, weighs: bool) -> None:
@@ -48,12 +48,12 @@ class PairRules:
         self._make_room(view, range(len(self._classes)))
 
     def admit(self, view: View) -> None:
-        """Takes note of jobs that were appended to the table since."""
+        """Adds the jobs appended to the table since the last call."""
         if len(self._seen) < len(view.jobs):
             self._make_room(view, self._classes.admit(_keys(view, len(self._seen))))
 
     def _make_room(self, view: View, classes: range) -> None:
-        """Makes room for jobs not seen before, some of them of new classes."""
+        """Makes room for new jobs, some of them of new classes."""
         self.shareable: Bools = view.jobs.shareable
         jobs = len(view.jobs) - len(self._seen)
         self.host_of = self._host_of.extend(np.full(jobs, UNSEEN, np.int64))
@@ -67,13 +67,13 @@ class PairRules:
         self.guest_gpus: Ints = view.jobs.gpus[self._classes.example]
 
     def learn_all(self, view: View, jobs: Sequence[int], placed: Mapping[int, Placement]) -> None:
-        """Notes the host class of running jobs, and their speed alone, where they are now."""
+        """Stores the host class of running jobs, and their speed alone, at their placement."""
         seen = self._seen
         for job in [j for j in jobs if seen[j] is not placed[j]]:
             self._learn(view, job, placed[job])
 
     def placement_of(self, job: int) -> Placement | None:
-        """Returns where a job was when it was last learned."""
+        """Returns the placement of a job when it was last learned."""
         return self._seen[job]
 
     def _learn(self, view: View, job: int, placement: Placement) -> None:
@@ -87,7 +87,7 @@ class PairRules:
         )
         speed = view.physics.rate(job, placement, ()) if self.pairs.weighs else 1.0
         if host not in self._number_of:
-            # Asked first: should physics raise, nothing is half noted.
+            # First, so that an error of physics leaves no half-entered host.
             held_bytes = view.physics.memory.footprint_bytes(job, host.steps)
             self.pairs.add_host(HostJob(job, *host[1:], held_bytes))
             self._number_of[host] = len(self.pairs.hosts) - 1
@@ -97,18 +97,18 @@ class PairRules:
 
 
 def _keys(view: View, first: int) -> Ints:
-    """Returns what tells classes of guests apart, from one job on."""
+    """Returns the columns that define guest classes, from one job on."""
     kinds, shapes = view.physics.kind_of[first:], np.array(view.shape_of[first:], np.int64)
     return np.stack([kinds, shapes, view.jobs.shareable[first:].astype(np.int64)])
 
 
 _rules: WeakKeyDictionary[ReadableQueue, PairRules] = WeakKeyDictionary()
-# NOTE: remembers what depends on the run alone, so deciding stays a pure function of the view;
-# reckoned anew at each decision it would cost a hundred times the decision itself.
+# NOTE: a cache of values that depend on the run alone, so decisions stay a pure function of the
+# view; computing them at each decision would take a hundred times as long as the decision.
 
 
 def rules_of(view: View, *, weighs: bool) -> PairRules:
-    """Returns the rules of the run a view looks upon."""
+    """Returns the rules of the run of a view."""
     rules = _rules.get(view.waiting)
     if rules is None or rules.pairs.physics is not view.physics or rules.pairs.weighs != weighs:
         rules = _rules[view.waiting] = PairRules(view, weighs)

@@ -1,7 +1,7 @@
-"""What physics says of classes of guests beside classes of hosts, many pairs at once.
+"""Physics of guest classes beside host classes, many pairs at once.
 
-NOTE: reckoned in blocks. Pair by pair the 157 classes of guests and 113 of hosts among 10,000
-waiting jobs took nine tenths of a first decision, and of each one after a lesson was learned.
+NOTE: computed in blocks. Pair by pair, the 157 guest and 113 host classes of 10,000 waiting jobs
+took nine tenths of a first decision, and of each one after the belief had changed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dovetail.core.units import NEVER_S
 
 S = TypeVar("S", bound=np.generic)
 ROOM = 16
-"""Rows and columns of the smallest table; one that is full doubles."""
+"""Rows and columns of the smallest table; a full one doubles."""
 NONE_FIT = np.iinfo(np.int64).max
 
 
 class HostJob(NamedTuple):
     """A class of hosts: one of its jobs, its accumulation steps, and its GPUs.
 
-    `gpu_type` is "" where the GPUs are of several; `held_bytes` is what the job holds of them.
+    `gpu_type` is "" if the GPUs are of several types; `held_bytes` is the job's memory on each.
     """
 
     job: int
@@ -40,23 +40,23 @@ class HostJob(NamedTuple):
 
 
 class Guest(NamedTuple):
-    """A class of waiting jobs: one of them, the GPUs it asks for, and whether it shares."""
+    """A class of waiting jobs: one of them, its requested GPU type, and whether it may share."""
 
     job: int
     gpu_type: str
     shareable: bool
 
     def may_join(self, host: HostJob) -> bool:
-        """Tells whether owners and types allow it; memory may still not."""
+        """Returns whether owners and GPU types allow sharing; memory may still not suffice."""
         return self.shareable and self.gpu_type in ("", host.gpu_type)
 
 
 @dataclass(frozen=True, slots=True)
 class GuestRow:
-    """One guest class against the host classes: columns are hosts, lines are steps.
+    """One guest class against the host classes: columns are hosts, rows are steps.
 
-    `cut` is what a second alone takes with each number of steps, `uncut` with those a job alone
-    on such GPUs runs with. Where `fits` is false the two exceed the memory.
+    `cut` is the time of one solo second with each number of steps, `uncut` with the steps of a job
+    alone on such GPUs. Where `fits` is false, both jobs together exceed the memory.
     """
 
     steps: Ints
@@ -68,11 +68,11 @@ class GuestRow:
 
 
 class PairTables:
-    """Guest classes against host classes, reckoned once they meet.
+    """Guest classes against host classes; each pair is computed when it is first needed.
 
-    By guest and host class: `reach` is the longest guest, in seconds per second the host has
-    left, for which sharing pays; `fewest` the fewest steps with which it fits, 0 if none do.
-    Unless it `weighs`, nothing is asked of speeds and ratios, which then count as 1.
+    By guest and host class: `reach` is the longest guest for which sharing pays, in seconds per
+    second that the host has left; `fewest` the fewest steps that fit, 0 if none. Unless it
+    `weighs`, speeds and ratios are not computed and count as 1.
     """
 
     def __init__(self, physics: Physics, weighs: bool) -> None:
@@ -82,27 +82,27 @@ class PairTables:
         self.reach: Floats = np.zeros((ROOM, ROOM))
         self.fewest: Ints = np.zeros((ROOM, ROOM), np.int64)
         self._uncut: Floats = np.zeros((ROOM, ROOM))
-        # By guest class, from when it is first asked for: the host classes it has met, its lines.
+        # By guest class, once needed: the number of host classes computed, and its lines.
         self._met: dict[int, int] = {}
         self._lines_of: dict[int, range] = {}
-        # Of each line: steps, bytes held with them, and what a second alone takes.
+        # Of each line: steps, bytes with them, and the time of one solo second.
         self._lines: Growing[np.float64] = Growing(np.empty((0, 3)))
         self._host_ratio: Floats = np.zeros((ROOM, ROOM))
         self._guest_ratio: Floats = np.zeros((ROOM, ROOM))
         self._fits: Bools = np.zeros((ROOM, ROOM), bool)
 
     def add_guest(self, guest: Guest) -> None:
-        """Takes note of the next guest class."""
+        """Adds a guest class."""
         self.guests.append(guest)
         self._make_room()
 
     def add_host(self, host: HostJob) -> None:
-        """Takes note of the next host class."""
+        """Adds a host class."""
         self.hosts.append(host)
         self._make_room()
 
     def meet(self, guests: Ints) -> None:
-        """Reckons some guest classes against the host classes they have not met."""
+        """Computes guest classes against the host classes that are missing."""
         behind: dict[int, list[int]] = {}
         for guest in guests.tolist():
             met = self._met.get(guest, 0)
@@ -112,7 +112,7 @@ class PairTables:
             self._introduce(some, met)
 
     def row(self, guest: int) -> GuestRow:
-        """Returns a guest class against all host classes known so far."""
+        """Returns a guest class against all host classes so far."""
         met, known = self._met.get(guest, 0), len(self.hosts)
         if met < known:
             self._introduce([guest], met)
@@ -129,13 +129,13 @@ class PairTables:
         )
 
     def steps_alone(self, guest: int, memory_bytes: float) -> int:
-        """Returns the fewest steps with which a guest fits GPUs alone; 1 if it never does."""
+        """Returns the fewest steps with which a guest fits GPUs alone; 1 if none."""
         lines = self._line_up(guest)
         steps, held, _ = self._lines.rows[lines.start : lines.stop].T
         return int(steps[np.argmax(held <= memory_bytes)])
 
     def _line_up(self, guest: int) -> range:
-        """Returns the lines of a guest class, made when they are first asked for."""
+        """Returns the lines of a guest class, created when they are first needed."""
         if guest not in self._lines_of:
             physics, job, first = self.physics, self.guests[guest].job, len(self._lines.rows)
             # Algorithm 2 halves the batch.
@@ -148,7 +148,7 @@ class PairTables:
         return self._lines_of[guest]
 
     def _introduce(self, guests: Sequence[int], met: int) -> None:
-        """Reckons guest classes that have met equally many host classes against the others."""
+        """Computes guest classes against all host classes from `met` on."""
         hosts = self.hosts[met:]
         of_each = [self._line_up(guest) for guest in guests]
         counts = [len(lines) for lines in of_each]
@@ -184,7 +184,7 @@ class PairTables:
     def _ratios(
         self, sides: Sequence[Side], hosts: Sequence[HostJob], fits: Bools
     ) -> tuple[Floats, Floats]:
-        """Returns the ratios of hosts and guests, 1 where they do not fit."""
+        """Returns the slowdown ratios of hosts and guests, 1 where they do not fit."""
         host_ratio, guest_ratio = np.ones(fits.shape), np.ones(fits.shape)
         some = np.flatnonzero(fits.any(axis=1))
         if self.weighs and len(some):
@@ -208,19 +208,19 @@ class PairTables:
 
 
 def _roomy(table: NDArray[S], rows: int, columns: int) -> NDArray[S]:
-    """Returns the table, or one with room for so many and as many again."""
-    had = table.shape
-    if rows <= had[0] and columns <= had[1]:
+    """Returns the table, or a copy with at least twice the room in each full dimension."""
+    shape = table.shape
+    if rows <= shape[0] and columns <= shape[1]:
         return table
-    more = np.zeros([2 * n if n > h else h for n, h in zip((rows, columns), had, strict=True)],
+    more = np.zeros([2 * n if n > h else h for n, h in zip((rows, columns), shape, strict=True)],
                     table.dtype)  # fmt: skip
-    more[: had[0], : had[1]] = table
+    more[: shape[0], : shape[1]] = table
     return more
 
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """Hosts that gain from one newcomer, with its steps, the pair's mean JCT and the benefit."""
+    """One newcomer beside each host: its steps, the pair's mean JCT, and the benefit of sharing."""
 
     steps: Ints
     pair_s: Floats
@@ -231,7 +231,7 @@ class Offers:
 def offers(row: GuestRow, hosts: Ints, left_s: Floats, guest_s: float) -> Offers:
     """Returns the best sub-batch of a newcomer beside each of many hosts (Algorithm 2, corrected).
 
-    `hosts` are host classes, `left_s` what each has left, `guest_s` the newcomer's solo length.
+    `hosts` are host classes, `left_s` their seconds left, `guest_s` the newcomer's solo length.
     """
     both: NDArray[np.float64] = overlapped_many_s(
         left_s[None, :],
@@ -248,5 +248,5 @@ def offers(row: GuestRow, hosts: Ints, left_s: Floats, guest_s: float) -> Offers
 
 def pays_many(overlapped: Floats, sequential: Floats) -> Bools:
     """Returns `pays` of many pairs at once."""
-    found: Bools = np.asarray(pays(overlapped, sequential))  # type: ignore[arg-type]
-    return found
+    better: Bools = np.asarray(pays(overlapped, sequential))  # type: ignore[arg-type]
+    return better

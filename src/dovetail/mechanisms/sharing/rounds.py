@@ -1,7 +1,7 @@
-"""Rounds: time shares become plans; who has had least of its share runs in the next round.
+"""Rounds turn time shares into plans: combinations that lack most of their share run next.
 
-A combination's claim is its share over the part of the rounds it has had so far. The highest
-claims that fit run, no job twice; GPUs left over go to who else waits. Gavel (OSDI 2020)
+A combination's claim is its share over the part of the rounds it has run so far. The highest claims
+that fit run, no job twice; left-over GPUs go to other waiting jobs. Gavel (OSDI 2020)
 section 5; ALGORITHMS section 6.
 """
 
@@ -19,19 +19,19 @@ from dovetail.mechanisms.sharing.named_gpus import neighbours
 from dovetail.mechanisms.sharing.stars import StarSeats
 
 NEVER_HAD = 1e9
-"""What a share counts where nothing of it was had yet (Gavel's artifact)."""
+"""Factor of the share of a combination that has not run yet (Gavel's artifact)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Had:
-    """Rounds each job was there for, and rounds it ran by the kind of its company."""
+    """Rounds that each job was present, and rounds that it ran, by the kind of its partner."""
 
     next_s: float = -inf
     rounds: tuple[tuple[int, int], ...] = ()
     ran: tuple[tuple[int, int, int], ...] = ()
 
     def after(self, runs: Mapping[int, int], there: Sequence[int], next_s: float) -> Had:
-        """Returns the same after another round in which jobs ran in company of these kinds."""
+        """Returns the memory after a round in which jobs ran with partners of these kinds."""
         rounds = dict(self.rounds)
         ran = {(job, kind): n for job, kind, n in self.ran}
         for job, kind in runs.items():
@@ -46,7 +46,7 @@ class Had:
 
 @dataclass(slots=True)
 class RoundClaims:
-    """What each job may claim of each combination, given what it has had."""
+    """The claims of jobs on combinations, given the rounds so far."""
 
     groups: Sequence[Alike]
     combinations: Sequence[Combination]
@@ -61,7 +61,7 @@ class RoundClaims:
     def chosen(self, gpus: int) -> list[tuple[int, tuple[int, ...]]]:
         """Returns (job, its guests) in order of claim, no job twice, on at most so many GPUs."""
         taken: set[int] = set()
-        found: list[tuple[int, tuple[int, ...]]] = []
+        chosen: list[tuple[int, tuple[int, ...]]] = []
         for combination, job, is_guest in self._entries():
             host_group = self.groups[combination.host]
             if host_group.gpus > gpus or job in taken:
@@ -77,10 +77,10 @@ class RoundClaims:
                 guests += self._best(combination, True, more, others, hosts[0])
             if wanted and not guests:
                 continue
-            found.append((hosts[0], tuple(guests)))
+            chosen.append((hosts[0], tuple(guests)))
             taken.update(hosts, guests)
             gpus -= host_group.gpus
-        return found
+        return chosen
 
     def _entries(self) -> Iterator[tuple[Combination, int, bool]]:
         entries: list[tuple[float, int, int, bool]] = []
@@ -103,7 +103,7 @@ class RoundClaims:
     def _best(
         self, c: Combination, guest: bool, count: int, taken: set[int], beside: int
     ) -> list[int]:
-        """Returns the jobs of one side of a combination that claim most and are not taken."""
+        """Returns the jobs of one side of a combination with the highest claims, if not taken."""
         jobs = self.groups[c.guest if guest else c.host].jobs
         open_to = [job for job in jobs if job not in taken and job != beside]
         open_to.sort(key=lambda job: (-self._claim(c, job, guest), job))
@@ -111,21 +111,21 @@ class RoundClaims:
 
 
 def seat(view: View, draft: Draft, chosen: Sequence[tuple[int, tuple[int, ...]]]) -> None:
-    """Lets just the chosen combinations run in a draft, moving as few jobs as it can.
+    """Runs exactly the chosen combinations in a draft, and moves few jobs.
 
-    If some find no room so, all of them are placed anew, the largest first.
+    If some then find no room, all are placed anew, the largest first.
     """
-    found = _seated(view, draft, chosen, anew=False)
-    if found < len(chosen):
+    seated = _seated(view, draft, chosen, anew=False)
+    if seated < len(chosen):
         savepoint = draft.savepoint()
-        if _seated(view, draft, chosen, anew=True) <= found:
+        if _seated(view, draft, chosen, anew=True) <= seated:
             draft.undo_to(savepoint)
 
 
 def _seated(
     view: View, draft: Draft, chosen: Sequence[tuple[int, tuple[int, ...]]], *, anew: bool
 ) -> int:
-    """Places the chosen hosts and beside them their guests; returns how many hosts are placed."""
+    """Places the chosen hosts and their guests beside them; returns the number of placed hosts."""
     guests_of = dict(chosen)
     host_of = {guest: host for host, guests in chosen for guest in guests}
     preemptible = view.preemptible
@@ -147,7 +147,7 @@ def _seated(
 def _staying(
     draft: Draft, guests_of: Mapping[int, tuple[int, ...]], host_of: Mapping[int, int]
 ) -> set[int]:
-    """Returns who is where it is wanted: hosts, of those that share one, and guests with theirs."""
+    """Returns the jobs that stay: hosts, one of each shared set, and guests beside their host."""
     near = {job: neighbours(draft, job, p) for job, p in draft.placed.items()}
     stay: set[int] = set()
     for host in sorted(near.keys() & guests_of.keys(), key=lambda j: (-draft.placed[j].gpus, j)):

@@ -1,8 +1,7 @@
-"""The GPUs that hold one job, whose they are, and how a waiting job gets onto them.
+"""The GPUs with one job, and starts of waiting jobs on them, for policies that weigh lengths.
 
-A host is a running job that allows sharing and holds GPUs alone. GPUs are shared by naming
-them, so a job that allows sharing is started on named GPUs, and a host that holds a mere count
-gets its GPUs named first, which moves nothing.
+A host is a running job that allows sharing and holds GPUs alone. A host without named GPUs gets
+names before another job joins, which moves nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dovetail.core.beliefs import Physics
+from dovetail.core.growth import Growing
 from dovetail.core.job import Floats, Ints
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.plan import Draft
@@ -33,9 +33,9 @@ NOT_RUNNING = -1
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Where a guest goes: so many GPUs of these rows of the hosts, or these very GPUs.
+    """A place for a guest: (row, GPUs) of the hosts, or these GPUs by name.
 
-    `steps` are its accumulation steps; what is missing to its gang comes from the free GPUs.
+    `steps` are its accumulation steps; the rest of its gang gets free GPUs.
     """
 
     hosts: tuple[tuple[int, int], ...]
@@ -45,11 +45,11 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a decision leaves for the next: the plan for which all that waits was looked at.
+    """The memory of a decision: the plan for which all waiting jobs were tried.
 
-    `alone` says, by job, how many GPUs it holds alone on nodes open for work, -1 where it does
-    not run. It follows from the plan, which spares the next decision to count it again. Under
-    another belief than `physics` all must be looked at again.
+    `alone` has, by job, the GPUs that it holds alone on open nodes, -1 if it does not run. It
+    follows from the plan and saves the next decision the count. If the belief is no longer
+    `physics`, all jobs must be tried again.
     """
 
     plan_version: int
@@ -57,15 +57,15 @@ class Looked:
     physics: Physics = field(compare=False, repr=False)
 
     def holds(self, view: View) -> bool:
-        """Tells whether nothing changed since: neither what runs nor what is believed."""
+        """Returns whether neither plan nor belief has changed since."""
         return self.plan_version == view.plan.version and self.physics is view.physics
 
 
 class SharedGpus:
-    """The hosts of a draft as columns, kept up to date as jobs start in it.
+    """The hosts of a draft as columns, updated as jobs start in it.
 
-    Per row: `jobs`, their class (`hosts`), the solo seconds they have left where they are
-    (`left_s`), and how many GPUs they hold alone on nodes open for work (`alone`).
+    Per row: `jobs`, their class (`hosts`), their solo seconds left at their placement (`left_s`),
+    and the GPUs that they hold alone on open nodes (`alone`).
     """
 
     def __init__(self, view: View, draft: Draft, rules: PairRules, memory: object) -> None:
@@ -81,45 +81,44 @@ class SharedGpus:
         alone = alone_of[jobs]
         rows = np.flatnonzero(rules.shareable[jobs] & (alone > 0))
         jobs = jobs[rows]
-        self._count = len(rows)
-        self._jobs: Ints = jobs
-        self._hosts: Ints = rules.host_of[jobs]
-        self._left_s: Floats = running.left_s[rows] / rules.speed_of[jobs]
-        self._alone: Ints = alone[rows]
+        self._jobs = Growing(jobs)
+        self._hosts = Growing(rules.host_of[jobs])
+        self._left_s = Growing(running.left_s[rows] / rules.speed_of[jobs])
+        self._alone = Growing(alone[rows])
         self._all_named = False
 
     @property
     def jobs(self) -> Ints:
         """Returns the hosts."""
-        return self._jobs[: self._count]
+        return self._jobs.rows
 
     @property
     def hosts(self) -> Ints:
         """Returns the class of each host."""
-        return self._hosts[: self._count]
+        return self._hosts.rows
 
     @property
     def left_s(self) -> Floats:
         """Returns the solo seconds each host has left."""
-        return self._left_s[: self._count]
+        return self._left_s.rows
 
     @property
     def alone(self) -> Ints:
-        """Returns the GPUs each host holds alone."""
-        return self._alone[: self._count]
+        """Returns the GPUs each host has alone."""
+        return self._alone.rows
 
     def free_for(self, guest: int) -> int:
-        """Returns the free GPUs that jobs of a class may have, by count."""
+        """Returns the number of free GPUs for jobs of a class."""
         return free_gpus(self.view, self.draft, self.rules.pairs.guests[guest].gpu_type)
 
     def gpus_alone(self, row: int) -> list[Gpu]:
-        """Returns the named GPUs that the host of a row holds alone, in order."""
+        """Returns the named GPUs that the host of a row has alone, in order."""
         occupancy = self.draft.occupancy
-        named = occupancy.placement_of[int(self._jobs[row])].named()
+        named = occupancy.placement_of[int(self.jobs[row])].named()
         return [g for g in named if g[0] not in occupancy.closed and len(occupancy.named[g]) == 1]
 
     def name_hosts(self) -> None:
-        """Names the GPUs of the hosts that hold a mere count of them."""
+        """Names the GPUs of the hosts that have none by name."""
         if self._all_named:
             return
         self._all_named = True
@@ -131,11 +130,11 @@ class SharedGpus:
                 self.rules.learn_all(self.view, (job,), self.draft.placed)
 
     def looked(self, plan_version: int) -> Looked:
-        """Returns what the next decision needs to know of this one."""
+        """Returns the memory for the next decision."""
         return Looked(plan_version, self._alone_of, self.view.physics)
 
     def single(self) -> Iterator[tuple[Gpu, int]]:
-        """Yields the named GPUs that hold one job, and the job, by node and number."""
+        """Yields the named GPUs with one job, and the job, by node and number."""
         occupancy = self.draft.occupancy
         for node, installed in enumerate(self.view.cluster.installed):
             for gpu in range(installed if node not in occupancy.closed else 0):
@@ -163,9 +162,10 @@ class SharedGpus:
     def start_beside(self, job: int, seat: Seat) -> bool:
         """Starts a job on shared GPUs, and free ones for the rest of its gang.
 
-        False, and nothing changes, where that is not to be had.
+        Returns False and changes nothing if that is not possible.
         """
         draft = self.draft
+        # Naming moves no job, so it stays even if the start fails.
         self.name_hosts()
         savepoint = draft.savepoint()
         gpus = list(seat.gpus) or self._taken(seat.hosts)
@@ -178,27 +178,24 @@ class SharedGpus:
             draft.undo_to(savepoint)
             return False
         for row, count in seat.hosts:
-            self._alone[row] -= count
-            self._alone_of[self._jobs[row]] -= count
+            self.alone[row] -= count
+            self._alone_of[self.jobs[row]] -= count
         self._add(job, placement, rest)
         return True
 
     def _add(self, job: int, placement: Placement, alone: int) -> None:
-        """Makes a job that has just started a host."""
-        rules, row = self.rules, self._count
+        """Adds a job that has just started to the hosts."""
+        rules = self.rules
         rules.learn_all(self.view, (job,), {job: placement})
-        if row == len(self._jobs):
-            more = max(64, row)
-            self._jobs = np.concatenate([self._jobs, np.zeros(more, np.int64)])
-            self._hosts = np.concatenate([self._hosts, np.zeros(more, np.int64)])
-            self._left_s = np.concatenate([self._left_s, np.zeros(more)])
-            self._alone = np.concatenate([self._alone, np.zeros(more, np.int64)])
-        self._count += 1
+        left_s = self.view.progress.left_s((job,))[0] / rules.speed_of[job]
         self._alone_of[job] = alone
-        self._jobs[row] = job
-        self._hosts[row] = rules.host_of[job]
-        self._left_s[row] = self.view.progress.left_s((job,))[0] / rules.speed_of[job]
-        self._alone[row] = alone
+        for column, value in (
+            (self._jobs, job),
+            (self._hosts, rules.host_of[job]),
+            (self._left_s, left_s),
+            (self._alone, alone),
+        ):
+            column.extend([value])
 
     def _named(self, spans: Spans, steps: int) -> Placement:
         """Returns a placement on the lowest idle GPUs of each node."""
@@ -215,7 +212,7 @@ class SharedGpus:
         return Placement(spans, tuple(ids), steps)
 
     def _taken(self, hosts: Sequence[tuple[int, int]]) -> list[Gpu]:
-        """Returns GPUs of each host; one that gives only some gives them on few nodes."""
+        """Returns GPUs of each host; if only some of its GPUs, those on few nodes."""
         taken: list[Gpu] = []
         for row, count in hosts:
             gpus = self.gpus_alone(row)
@@ -227,13 +224,13 @@ class SharedGpus:
         return taken
 
     def _idle(self, job: int, count: int) -> list[Gpu]:
-        """Returns free GPUs by the placement rule, fewer than `count` if there is no room."""
+        """Returns `count` free GPUs by the placement rule, none if there is no room."""
         spans = self.view.placing.find(self.draft.occupancy, self.view.shape(job), count)
         return idle_gpus(self.draft, spans or ())
 
 
 def _after_ends(view: View, rules: PairRules, memory: object) -> Ints | None:
-    """Returns `Looked.alone` as it is now that jobs have ended, or None if that cannot be told."""
+    """Returns `Looked.alone` updated for ended jobs, None if it must be counted anew."""
     changes, plan = view.changes, view.plan
     if not isinstance(memory, Looked) or memory.physics is not view.physics:
         return None
@@ -254,14 +251,14 @@ def _after_ends(view: View, rules: PairRules, memory: object) -> Ints | None:
                 return None
             continue
         for node, gpu in placement.named():
-            left = plan.occupancy.sharers(node, gpu)
-            if len(left) == 1 and node not in closed:
-                alone[left[0]] += 1
+            sharers = plan.occupancy.sharers(node, gpu)
+            if len(sharers) == 1 and node not in closed:
+                alone[sharers[0]] += 1
     return alone
 
 
 def _unusable(view: View) -> Ints:
-    """Returns, by job, the GPUs it shares already or holds on nodes closed for work."""
+    """Returns, by job, its GPUs that are shared or on closed nodes."""
     occupancy = view.plan.occupancy
     lost = [j for jobs in occupancy.named.values() if len(jobs) > 1 for j in jobs]
     if occupancy.closed:

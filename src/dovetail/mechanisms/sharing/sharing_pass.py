@@ -1,18 +1,16 @@
 """The pass of SJF-BSBF's Algorithm 1: waiting jobs in order, on free GPUs or beside a host.
 
-A job that finds enough free GPUs starts there; otherwise a rule of the policy says beside whom
-it may go; who finds no place is passed over.
+A job that finds enough free GPUs starts there; otherwise the policy chooses hosts for it; a job
+without a place is skipped.
 
-Thousands may wait, but those of one class differ in length only, and a longer job finds no
-place where a shorter one of its class found none: neither in this pass, in which a start takes
-at least as much from everybody as the new host gives, nor later, for hosts only get nearer to
-their ends. So each class is tried until one of its jobs fails, and while no job ends only the
-arrivals are looked at.
+Thousands may wait, but jobs of one class differ in length only, and a longer job finds no place
+if a shorter one of its class found none: neither in this pass, in which a start takes at least as
+much from all jobs as the new host offers, nor later, since hosts only get closer to their ends. So
+each class is tried until one of its jobs fails, and while no job ends only arrivals are tried.
 
-That holds where counts alone say who fits. Where a seat can be refused for more (a gang that may
-not be spread, quotas, CPUs and memory of hosts) a longer job may be offered other hosts, and
-hosts change their order as time goes by: there everybody is looked at in every decision, until
-nobody else can start.
+This is true if counts alone decide. If a place can be refused for another reason (a gang that may
+not be spread, quotas, CPUs and memory of hosts), a longer job may be offered other hosts, and the
+order of hosts changes over time: then every decision tries all jobs, until no other can start.
 """
 
 from __future__ import annotations
@@ -33,36 +31,30 @@ from dovetail.mechanisms.sharing.pair_rules import PairRules, rules_of
 from dovetail.mechanisms.sharing.shared_gpus import Looked, Seat, SharedGpus
 
 NO_BENEFIT = "SharingDoesNotPay"
-"""Why a job waits that would find room beside others, were it not for what that costs."""
+"""Reason of a job that would fit beside others, but is faster if it waits."""
 IN_A_ROW = 2
-"""So many classes short without a start between: then all are asked at once if they are."""
+"""Classes short of GPUs in a row, after which all remaining classes are checked at once."""
 
 
 class HostChoice(Protocol):
-    """How a policy chooses whom a waiting job joins; `weighs` if by speeds and ratios."""
+    """A policy's choice of hosts for a waiting job; `weighs` if it uses speeds and ratios."""
 
     weighs: ClassVar[bool]
 
     def offered(self, gpus: SharedGpus, guests: Ints, shortest_s: Floats) -> Ints:
-        """Returns how many GPUs hosts may offer to a job of each class, of that length.
-
-        It may be more than they do, never less.
-        """
-        ...
+        """Returns an upper bound on the GPUs that hosts offer to a job of each class and length."""
 
     def seat(self, gpus: SharedGpus, guest: int, length_s: float, need: int) -> Seat | None:
-        """Returns where a job goes that finds too few free GPUs, or None if it waits."""
-        ...
+        """Returns the place of a job that finds too few free GPUs, or None if it waits."""
 
     def single_hosts(self, gpus: SharedGpus, guest: int, length_s: float) -> Sequence[Seat]:
-        """Returns seats beside one host each that holds the whole gang, the best first."""
-        ...
+        """Returns places for the whole gang beside one host each, the best first."""
 
 
 class Tried(Enum):
-    """How it went with a job: `SHORT` of GPUs by count, or `REFUSED` although there are enough.
+    """The outcome for a job: `SHORT` of GPUs by count, or `REFUSED` although there are enough.
 
-    `REFUSED_ALL` is a refusal that any length would meet.
+    `REFUSED_ALL` is a refusal for any length.
     """
 
     STARTED = auto()
@@ -89,9 +81,9 @@ class WaitingJobs:
 
 
 def decide(view: View, memory: object, beside: HostChoice, *, by_service: bool = False) -> Decision:
-    """Starts what can start; `memory` says what the last decision has looked at.
+    """Starts all jobs that can start; `memory` is that of the last decision.
 
-    `by_service` says that the order of the queue is length times GPUs, not length.
+    With `by_service` the keys of the queue are length times GPUs, not length.
     """
     draft = view.plan.draft()
     rules = rules_of(view, weighs=beside.weighs)
@@ -135,21 +127,21 @@ def _arrived(view: View, rules: PairRules) -> WaitingJobs:
 
 
 class _Search:
-    """One decision: where waiting jobs can go, given what has started so far."""
+    """One decision: tries waiting jobs, given the jobs that have started so far."""
 
     def __init__(self, gpus: SharedGpus, beside: HostChoice) -> None:
         self._gpus = gpus
         self._beside = beside
 
     def any_of(self, waiting: WaitingJobs) -> bool:
-        """Tells whether any of some jobs is worth a sweep."""
+        """Returns whether any of these jobs may find a place."""
         return bool(self._hopeful(waiting).any())
 
     def sweep(self, waiting: WaitingJobs) -> int:
-        """Starts jobs in order; returns how many.
+        """Starts jobs in order; returns their number.
 
-        Each class until one of its jobs is short of GPUs. Who is refused does not speak for the
-        rest of its class, unless any length would be, and that until the next start.
+        Each class is tried until one of its jobs is short of GPUs. A refused job does not end its
+        class, unless any length would be refused, and then only until the next start.
         """
         some = waiting.only(self._hopeful(waiting)[waiting.guests])
         some = some.only(np.lexsort((some.jobs, some.keys)))
@@ -181,7 +173,7 @@ class _Search:
         return {guest for guest in alive if hopeful[guest]}
 
     def reasons(self, waiting: WaitingJobs, started: int) -> Because:
-        """Returns why jobs wait: for want of room, or because sharing does not pay."""
+        """Returns why jobs wait: too few GPUs, or sharing does not pay."""
         if started == len(waiting):
             return ()
         gpus, placed = self._gpus, self._gpus.draft.placed
@@ -202,7 +194,7 @@ class _Search:
         return gpus.rules.guest_gpus[guests] - np.array(free, np.int64)
 
     def _hopeful(self, waiting: WaitingJobs) -> Bools:
-        """Tells, by class, whether the shortest of some waiting jobs may find a place."""
+        """Returns, by class, whether the shortest of some waiting jobs may find a place."""
         gpus = self._gpus
         hopeful = np.zeros(len(gpus.rules.pairs.guests), bool)
         shortest_s = np.full(len(hopeful), np.inf)
@@ -231,8 +223,8 @@ class _Search:
 
 
 def _of_each(guests: Ints) -> tuple[Ints, Ints]:
-    """Returns the classes that occur, and the position of a job of each."""
+    """Returns the distinct classes, and the position of a job of each."""
     position = np.full(int(guests.max(initial=-1)) + 1, -1, np.int64)
     position[guests] = np.arange(len(guests))
-    found = np.flatnonzero(position >= 0)
-    return found, position[found]
+    classes = np.flatnonzero(position >= 0)
+    return classes, position[classes]

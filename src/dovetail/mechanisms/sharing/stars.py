@@ -1,8 +1,8 @@
 """Co-location sets that are stars: one job shares GPUs with smaller ones that share with no other.
 
-Without such a rule a change in one job's speed runs on from neighbour to neighbour through the
-cluster. At most two jobs share a GPU, every member is on as few nodes as it can be, and jobs of
-equal size share only if they have the very same GPUs, with no one else. GIMBAL section 5.1;
+Without such a rule a change of one job's speed would spread from neighbour to neighbour through the
+cluster. At most two jobs share a GPU, every member is on the fewest possible nodes, and jobs of
+equal size share only if they have exactly the same GPUs, with no other job. GIMBAL section 5.1;
 ALGORITHMS 3.4.
 """
 
@@ -27,7 +27,7 @@ from dovetail.mechanisms.sharing.named_gpus import (
 )
 
 MEMBERS_MAX = 5
-"""Members of a set: what was seen on the testbed of GIMBAL (ALGORITHMS 3.3)."""
+"""Most members of a set, as on the testbed of GIMBAL (ALGORITHMS 3.3)."""
 SHARERS_MAX = 2
 
 
@@ -45,7 +45,7 @@ class Star:
 
 
 def keeps_stars(view: View, draft: Draft, job: int, placement: Placement) -> bool:
-    """Tells whether with a job placed so every co-location set is a star."""
+    """Returns whether every co-location set is a star if a job is placed there."""
     sharers = draft.occupancy.sharers
     if any(len({*sharers(*gpu), job}) > SHARERS_MAX for gpu in placement.named()):
         return False
@@ -73,9 +73,9 @@ def _pair_allowed(draft: Draft, job: int, placement: Placement, other: int, near
 
 
 def fits_beside(view: View, draft: Draft, job: int, placement: Placement) -> bool:
-    """Tells whether a job and each of its neighbours fit the memory of the GPUs they share.
+    """Returns whether a job and each of its neighbours fit the memory of their shared GPUs.
 
-    With even samples: how a set split its batches, it does not any more when somebody comes.
+    With even samples: a new member ends the split of batches in its set.
     """
     memory = least_memory_bytes(view, placement)
     return all(
@@ -86,7 +86,7 @@ def fits_beside(view: View, draft: Draft, job: int, placement: Placement) -> boo
 
 def stars_of(draft: Draft) -> list[Star]:
     """Returns the sets of jobs that share GPUs and are stars, by their first job."""
-    placed, found = draft.placed, list[Star]()
+    placed, stars = draft.placed, list[Star]()
     seen: set[int] = set()
     shared = {h for holders in draft.occupancy.named.values() if len(holders) > 1 for h in holders}
     for first in sorted(shared):
@@ -97,12 +97,12 @@ def stars_of(draft: Draft) -> list[Star]:
         centre = min(members, key=lambda j: (-placed[j].gpus, j))
         others = tuple(sorted(members - {centre}))
         if all(neighbours(draft, j, placed[j]) == {centre} for j in others):
-            found.append(Star(centre, others))
-    return found
+            stars.append(Star(centre, others))
+    return stars
 
 
 class StarSeats:
-    """Seats beside running jobs that keep every co-location set a star.
+    """Places beside running jobs that keep every co-location set a star.
 
     `rank` orders the hosts, best first. Without `unequal` only jobs of equal size share.
     """
@@ -118,9 +118,9 @@ class StarSeats:
         self._shared: set[int] = set()
 
     def start(self, guest: int, welcome: Callable[[int], bool]) -> bool:
-        """Starts a waiting job in the company of welcome jobs; False if it finds no seat.
+        """Starts a waiting job beside welcome jobs; False if it finds no place.
 
-        Beside one of its size; else inside a larger one; else over smaller ones and free GPUs.
+        Beside a job of its size; else inside a larger one; else over smaller ones and free GPUs.
         """
         if not self._view.jobs.shareable[guest]:
             return False
@@ -159,7 +159,7 @@ class StarSeats:
             yield placement_on(over)
 
     def _willing(self) -> list[int]:
-        """Returns the jobs on named GPUs of open nodes whose owners allow sharing, by rank."""
+        """Returns the possible hosts by rank: shareable jobs on named GPUs of open nodes."""
         if self._hosts is None:
             closed, shareable = self._draft.occupancy.closed, self._view.jobs.shareable
             held = self._draft.occupancy.named.values()
@@ -183,7 +183,7 @@ class StarSeats:
         return not gpu_type or all(group_of(n).gpu_type == gpu_type for n, _ in spans)
 
     def _inside(self, host: int, need: int) -> list[Gpu]:
-        """Returns GPUs that a larger host holds alone, on as few nodes as they can be."""
+        """Returns GPUs that a larger host has alone, on the fewest nodes."""
         sharers = self._draft.occupancy.sharers
         alone = [gpu for gpu in self._draft.placed[host].named() if len(sharers(*gpu)) == 1]
         on_node = Counter(node for node, _ in alone)
@@ -195,7 +195,7 @@ class StarSeats:
         return alone[:need] if len(alone) >= need else []
 
     def _over(self, hosts: Sequence[int], need: int, gpu_type: str) -> list[Gpu]:
-        """Returns free GPUs and those of smaller hosts that share with nobody, on few nodes."""
+        """Returns free GPUs and those of smaller unshared hosts, on few nodes."""
         draft, cluster = self._draft, self._view.cluster
         held: dict[int, list[Gpu]] = {}
         for host in hosts:
@@ -213,7 +213,7 @@ class StarSeats:
         ]
         room = {node: free[node] + len(held.get(node, ())) for node in nodes}
         fewest = fewest_nodes(self._view, need)
-        # The fullest nodes carry the gang; of equals those where most GPUs are free.
+        # The nodes with most room first; among equals those with most free GPUs.
         chosen = sorted(nodes, key=lambda n: (-min(room[n], need), -free[n], n))[:fewest]
         taken: list[Gpu] = []
         for node in chosen:

@@ -1,4 +1,4 @@
-"""Time slices: jobs that wait take the GPUs of gangs whose slice is over, in turn."""
+"""Time slices: waiting jobs take the GPUs of groups whose slice is over, in turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dovetail.mechanisms.sharing.gpu_groups import GpuGroup
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A gang that may be stopped, and how urgent its most urgent job is (small: urgent)."""
+    """A group that may be stopped, and the urgency of its most urgent job (small: urgent)."""
 
     urgency: float
     gang: GpuGroup
@@ -30,11 +30,11 @@ def take_turns(
     waiting: Iterable[tuple[float, int]],
     turns: list[Turn],
 ) -> None:
-    """Starts waiting jobs, given with their urgency in order, and stops gangs for them.
+    """Starts waiting jobs, given as (urgency, job) in order, and stops groups for them.
 
-    The least urgent gangs are stopped first, of equals those that have run longest; never one
-    more urgent than the job that waits, nor one as urgent, unless there is no hurry at all. What
-    was stopped and not needed stays where it was.
+    The least urgent groups are stopped first, of equals those that have run longest; only groups
+    less urgent than the waiting job, or any if both have infinite urgency. A stopped group whose
+    GPUs are not needed stays where it was.
     """
     turns = sorted(turns, key=lambda t: (-t.urgency, t.gang.since_s, t.gang.jobs))
     failed: set[int] = set()
@@ -62,7 +62,7 @@ def _make_room(
     waits: tuple[float, int],
     turns: list[Turn],
 ) -> list[Turn] | None:
-    """Stops gangs until a job finds room; returns who may still be stopped, None if it did not."""
+    """Stops groups until a job finds room; returns the stoppable rest, None if it finds none."""
     urgency, job = waits
     gpus = view.shape(job).gpus
     savepoint = draft.savepoint()
@@ -74,8 +74,9 @@ def _make_room(
         for member in turn.gang.jobs:
             draft.remove(member)
         if draft.free_gpus >= gpus and company.start(job):
-            kept = [turn for turn, held in reversed(stopped) if _put_back(draft, held)]
-            return [*reversed(kept), *turns[len(stopped) :]]
+            # The most urgent of the stopped groups is put back first.
+            back = [turn for turn, held in reversed(stopped) if _put_back(draft, held)]
+            return [*reversed(back), *turns[len(stopped) :]]
     draft.undo_to(savepoint)
     return None
 
@@ -85,7 +86,7 @@ def _gives_way(runs: float, waits: float) -> bool:
 
 
 def _put_back(draft: Draft, held: list[tuple[int, Placement]]) -> bool:
-    """Puts a gang back onto its GPUs, all its jobs or none; False if they are taken."""
+    """Puts a group back onto its GPUs, all its jobs or none; False if they are taken."""
     if any(gpu in draft.occupancy.named for _, p in held for gpu in p.named()):
         return False
     savepoint = draft.savepoint()
