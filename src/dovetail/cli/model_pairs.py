@@ -9,7 +9,7 @@ import click
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.physics.sharing.contention import load, shipped_contention
-from dovetail.physics.sharing.pair_law import MeasuredInterference
+from dovetail.physics.sharing.pair_law import GpuLoad, MeasuredInterference
 from dovetail.physics.zoo.profile import ModelProfile
 from dovetail.physics.zoo.profile_file import ProfileSet
 
@@ -52,12 +52,10 @@ def _print_ratios(
     profiles: Sequence[ModelProfile], known: MeasuredInterference, as_json: bool
 ) -> None:
     batch = {one.name: _micro_batch(one) for one in profiles}
+    loads = {one.name: GpuLoad(one, batch[one.name]) for one in profiles}
     ratio = {
-        one.name: {
-            other.name: known.ratio(one, batch[one.name], other, batch[other.name])
-            for other in profiles
-        }
-        for one in profiles
+        name: {other: known.ratio(load, loads[other]) for other in loads}
+        for name, load in loads.items()
     }
     if as_json:
         click.echo(json.dumps({"micro_batch": batch, "ratio": ratio}))

@@ -18,6 +18,7 @@ from dovetail.physics.batches import goodput
 from dovetail.physics.linear import LinearStructure
 from dovetail.physics.pipelines.pipeline import Pipelines
 from dovetail.physics.sharing.interleave import GrowingStages, InterleaveRule
+from dovetail.physics.sharing.pair_law import UNKNOWN_LOAD, GpuLoad
 from dovetail.physics.speed.throughput import fewest_steps, speed_relative
 from dovetail.physics.zoo.models import Catalogue
 from dovetail.physics.zoo.profile import ModelProfile
@@ -47,6 +48,7 @@ class JobModels:
         self.kinds = Kinds(_keys(jobs, 0))
         self.kind = self.kinds.numbers
         self.batch: list[float] = []
+        self._loads: dict[tuple[int, int, int], GpuLoad] = {}
         self.goodput: list[goodput.BatchKind | None] = []
         self.pipelines = Pipelines(cluster)
         self.stages = GrowingStages(interleaving)
@@ -63,13 +65,17 @@ class JobModels:
         """True if the job has a pipeline graph."""
         return bool(self.pipelines.graphs[self.kind[job]])
 
-    def micro_batch(self, job: int, gpus: int, steps: int) -> float:
-        """Returns the samples that a GPU works on at once; 1 without a model."""
-        profile = self.profile[job]
-        if profile is None:
-            return 1.0
-        per_gpu = self.batch[self.kind[job]] / gpus
-        return per_gpu / max(steps, fewest_steps(profile, per_gpu))
+    def load(self, job: int, gpus: int, steps: int) -> GpuLoad:
+        """Returns what the job works on at once on each of so many GPUs, in so many steps."""
+        key = (self.kind[job], gpus, steps)
+        load = self._loads.get(key)
+        if load is None:
+            load, profile = UNKNOWN_LOAD, self.profile[job]
+            if profile is not None:
+                per_gpu = self.batch[self.kind[job]] / gpus
+                load = GpuLoad(profile, per_gpu / max(steps, fewest_steps(profile, per_gpu)))
+            self._loads[key] = load
+        return load
 
     def well_placed_nodes(self, job: int, gpus: int) -> int:
         """Returns the fewest nodes that have so many GPUs."""

@@ -55,17 +55,13 @@ class Contention:
         if not (min(self.scale, self.growth, self.relief) >= 0 and self.heaviest > 0):
             raise ValueError(f"the law of contention has no negative constants: {self}")
 
-    def excess(self, load: float, share: float, other_load: float, other_share: float) -> float:
-        """Returns by how much the ratio exceeds 1; it grows with the neighbour's load."""
-        return self.between(self.sway(load, share), self.sway(other_load, other_share))
-
     def sway(self, load: float, share: float) -> Sway:
         """Returns what the law asks of one side, whoever the other is."""
         held = min(load, self.heaviest)
         return Sway(share, 1 + self.relief * held, share * float(held**self.growth))
 
     def between(self, mine: Sway, other: Sway) -> float:
-        """Returns `excess` of one side beside the other."""
+        """Returns by how much the ratio of `mine` exceeds 1; it grows with the neighbour's load."""
         return self.scale * mine.share * other.pressure / mine.relief
 
     def between_all(self, mine: Sequence[Sway], others: Sequence[Sway]) -> Floats:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.physics.speed import compute
-from dovetail.physics.speed.network import Network
 from dovetail.physics.zoo.device import time_factor
 from dovetail.physics.zoo.profile import ModelProfile
 
@@ -31,21 +30,20 @@ def iteration_s(
     batch_per_gpu: float = 0.0,
     accumulation_steps: int = 0,
     gpu_type: str = "",
-    network: Network | None = None,
 ) -> float:
     """Returns the seconds of one iteration of a job alone on its GPUs.
 
     `spans` is GPUs per node (default: well placed), `batch_per_gpu` the samples each GPU adds
     to an iteration (default: the profile's), `accumulation_steps` the micro-batches it is cut
     into (default: the fewest whose size the source ran), `gpu_type` the slowest device in use
-    (default: the reference), `network` that of the cluster (default: that of the source).
+    (default: the reference). The network is that of the source.
     """
     placed = tuple(spans) or profile.well_placed(gpus)
     if gpus < 1 or sum(placed) != gpus or min(placed) < 1:
         raise ValueError(f"{gpus} GPUs cannot lie as {placed} GPUs per node")
     batch = batch_per_gpu or profile.batch.value.on_each_of(gpus)
     steps = accumulation_steps or fewest_steps(profile, batch)
-    modelled_s = _modelled_s(profile, placed, batch, steps, gpu_type, network)
+    modelled_s = _modelled_s(profile, placed, batch, steps, gpu_type)
     return modelled_s * correction(profile, gpus)
 
 
@@ -170,19 +168,13 @@ def _table(profile: ModelProfile, max_gpus: int, per_node: int, gpu_type: str) -
 
 
 def _modelled_s(
-    profile: ModelProfile,
-    spans: Sequence[int],
-    batch: float,
-    steps: int,
-    gpu_type: str,
-    network: Network | None,
+    profile: ModelProfile, spans: Sequence[int], batch: float, steps: int, gpu_type: str = ""
 ) -> float:
-    rings = network or profile.network.value
     return compute.iteration_s(
         _compute_on(profile, gpu_type),
         batch=batch,
         steps=steps,
-        comm_s=rings.comm_s(spans, profile.gradient_bytes.value),
+        comm_s=profile.network.value.comm_s(spans, profile.gradient_bytes.value),
         overlap=profile.overlap.value,
     )
 
@@ -208,4 +200,4 @@ def correction(profile: ModelProfile, gpus: int) -> float:
     measured_s = batch.work(count) / float(np.interp(count, curve.gpus, rates))
     per_gpu = batch.on_each_of(count)
     steps = fewest_steps(profile, per_gpu)
-    return measured_s / _modelled_s(profile, profile.well_placed(count), per_gpu, steps, "", None)
+    return measured_s / _modelled_s(profile, profile.well_placed(count), per_gpu, steps)
