@@ -135,20 +135,20 @@ def _fitted(draft: GeneratedJobs, recipe: Recipe) -> GeneratedJobs:
 def _stretched(draft: GeneratedJobs, wanted_gpu_s: float, recipe: Recipe) -> Floats:
     """Returns run times, stretched by one factor, that ask for the recipe's load."""
 
-    def asked(factor: float) -> float:
+    def requested_gpu_s(factor: float) -> float:
         return float((draft.gpus * _times(draft, factor)).sum())
 
     low, high = 0.0, 1.0
-    while asked(high) < wanted_gpu_s:
+    while requested_gpu_s(high) < wanted_gpu_s:
         low, high = high, high * 2.0
         if high > 2.0**40:
-            most = asked(high) / wanted_gpu_s * (recipe.load or 0.0)
+            most = requested_gpu_s(high) / wanted_gpu_s * (recipe.load or 0.0)
             raise InputError(
                 "load", f"{recipe.jobs} jobs reach {most:.2f} at most", "ask for more jobs"
             )
     for _ in range(50):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if asked(middle) < wanted_gpu_s else (low, middle)
+        low, high = (middle, high) if requested_gpu_s(middle) < wanted_gpu_s else (low, middle)
     return _times(draft, high)
 
 

@@ -1,8 +1,9 @@
-"""What a cluster learns while its jobs train, and what it therefore believes."""
+"""Updates a belief from the speeds, memory and stages that are measured while jobs train."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from operator import itemgetter
 
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.job import JobTable
@@ -23,7 +24,7 @@ from dovetail.physics.beliefs.measurements import MeasurementKey, Measurements, 
 class Learning:
     """What a cluster learns from its jobs; `physics` is what it believes now.
 
-    `unsaved` is true if there is more to `dump` than at the last call. `said` is the dump of an
+    `unsaved` is true if there is more to `dump` than at the last call. `stored` is the dump of an
     earlier controller. A sample of a `paced` job is a millisecond of its request, not of its model,
     so jobs with different requests are different models there. Of `trusted` models (None: of all)
     the prior keeps its shape where nothing was measured.
@@ -33,13 +34,13 @@ class Learning:
         self,
         prior: Physics,
         jobs: JobTable,
-        said: str = "",
+        stored: str = "",
         trusted: Collection[str] | None = (),
         *,
         paced: bool = False,
     ) -> None:
         self._prior, self._jobs = prior, jobs
-        self.measurements = Measurements.load(said)
+        self.measurements = Measurements.load(stored)
         self._groups = LearningGroups(prior.structure, jobs, paced)
         trusted = None if trusted is None else frozenset(trusted)
         self._basis = BeliefBasis(prior, jobs, self.measurements, self._groups, trusted)
@@ -101,7 +102,7 @@ class Learning:
             others += self.physics.memory.fixed_bytes(other) if turns else held or even
         self._lacks(job, placement, min(gpu_memory_bytes, gpu_memory_bytes - others + 1.0))
         self._believe()
-        together = sorted([(job, placement), *neighbours], key=_job)
+        together = sorted([(job, placement), *neighbours], key=itemgetter(0))
         return not self.physics.memory.fits(together, gpu_memory_bytes)
 
     def _lacks(self, job: int, placement: Placement, least: float) -> None:
@@ -124,7 +125,7 @@ class Learning:
             self.measurements.forget(key)
 
     def dump(self) -> str:
-        """Returns what is known of models, as the `said` of a later controller."""
+        """Returns what is known of models, as the `stored` of a later controller."""
         self.unsaved = False
         return self.measurements.dump()
 
@@ -195,7 +196,3 @@ class Learning:
         rates = self._prior.speed.rates(placement.gpus)
         well = float(rates[self._prior.kind_of[job], placement.gpus])
         return self._prior.rate(job, placement) / well if well > 0 else 1.0
-
-
-def _job(occupant: Neighbour) -> int:
-    return occupant[0]

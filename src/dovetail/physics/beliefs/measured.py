@@ -28,7 +28,7 @@ SAME = 0.005
 
 @dataclass(frozen=True, slots=True)
 class BeliefBasis:
-    """What a belief is made of: the prior, the measurements, and which jobs they are of.
+    """The prior of a belief, its measurements, and the groups of jobs that share them.
 
     Of `trusted` models (None: of all) the prior keeps its shape where nothing was measured.
     """

@@ -1,4 +1,4 @@
-"""What was measured of jobs while they trained, by model: smoothed, and kept as text.
+"""What was measured of jobs while they trained, by model: smoothed, and stored as text.
 
 A value counts from its third reading on: the median of the last fifteen. It is updated only when
 that median has moved by more than 5 %, so that noise moves no job. Jobs of one model learn

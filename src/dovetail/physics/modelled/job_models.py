@@ -141,14 +141,14 @@ class JobModels:
         self.stages.admit(list(zip(profiles, gpus, strict=True)))
         self.pipelines.admit(jobs, examples, profiles)
 
-    def _global_batch(self, job: int, given: int) -> float:
-        """Returns the samples of one iteration as requested; 0 where no profile says."""
+    def _global_batch(self, job: int, requested_batch: int) -> float:
+        """Returns the samples of one iteration as requested; 0 without a profile."""
         profile = self.profile[job]
         if profile is None:
             return 0.0
         requested, batch = self.gpus[job], profile.batch.value
-        if given:
-            return float(given * requested if batch.per_gpu else given)
+        if requested_batch:
+            return float(requested_batch * (requested if batch.per_gpu else 1))
         return batch.on_each_of(requested) * requested
 
     def _goodput_of(self, kind: int) -> goodput.BatchKind | None:
@@ -191,7 +191,7 @@ class ModelStructure:
 
 
 def _keys(jobs: JobTable, first: int) -> Ints:
-    """Returns what tells kinds apart, from one job on: model, requested GPUs, batch and graph."""
+    """Returns the keys of kinds, from one job on: model, requested GPUs, batch and graph."""
     rows = slice(first, None)
     labels = jobs.model.codes[rows].astype(np.int64), jobs.graph_code[rows].astype(np.int64)
     return np.stack([labels[0], jobs.gpus[rows], jobs.batch_size[rows], labels[1]])

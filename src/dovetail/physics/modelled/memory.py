@@ -15,7 +15,7 @@ class ModelMemory:
     """The memory of jobs by their models; a job without a model counts as holding nothing."""
 
     def __init__(self, models: JobModels) -> None:
-        # NOTE: asked hundreds of thousands of times in a run with sharing; the lists grow in place.
+        # NOTE: read hundreds of thousands of times in a run with sharing; the lists grow in place.
         self._kind, self._profile, self._batch = models.kind, models.profile, models.batch
         self._gpus, self._staged_bytes = models.gpus, models.pipelines.held_bytes
 

@@ -56,7 +56,7 @@ class Contention:
             raise ValueError(f"the law of contention has no negative constants: {self}")
 
     def sway(self, load: float, share: float) -> Sway:
-        """Returns what the law asks of one side, whoever the other is."""
+        """Returns the factors of one side, which do not depend on the other."""
         held = min(load, self.heaviest)
         return Sway(share, 1 + self.relief * held, share * float(held**self.growth))
 
@@ -90,19 +90,19 @@ class MeasuredContention:
     pairs: tuple[PairRatio, ...]
 
     def gpu_share(self, profile: ModelProfile) -> float:
-        """Returns the share of an iteration in which the GPU works: 1 where nothing says less."""
+        """Returns the share of an iteration in which the GPU works, 1 if unknown."""
         return self.sourced_gpu_share(profile).value
 
     def sourced_gpu_share(self, profile: ModelProfile) -> Sourced[float]:
         """Returns the same share, and where it comes from."""
-        given = self.shares.get(profile.full_name)
-        if given is not None:
-            return given
+        share = self.shares.get(profile.full_name)
+        if share is not None:
+            return share
         stages = profile.stages
         if stages is None or not stages.value[0].gpu_s:
             return Sourced(1.0, Provenance.ASSUMED, "nothing says that the GPU ever waits")
-        share = min(1.0, stages.value[0].gpu_s / iteration_s(profile, gpus=1))
-        return Sourced(share, stages.provenance, f"GPU stage over iteration; {stages.source}")
+        busy = min(1.0, stages.value[0].gpu_s / iteration_s(profile, gpus=1))
+        return Sourced(busy, stages.provenance, f"GPU stage over iteration; {stages.source}")
 
 
 @lru_cache(maxsize=1)

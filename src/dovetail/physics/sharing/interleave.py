@@ -43,7 +43,7 @@ class InterleaveRule:
     def parse(text: str) -> InterleaveRule:
         """Returns the rule of words such as `overlapped,no-contention,no-floor,three-stages`.
 
-        What is not given is as in `overlapped,contention,floor,four-stages`. Raises InputError.
+        The defaults are `overlapped,contention,floor,four-stages`. Raises InputError.
         """
         words = {
             **{cycle: ("cycle", cycle) for cycle in CYCLES},
@@ -68,7 +68,7 @@ class InterleaveRule:
 def interleaving_of(
     profiles: Sequence[tuple[ModelProfile | None, int]], rule: InterleaveRule
 ) -> Interleaving:
-    """Returns the stages of each kind, given its profile and its requested GPUs."""
+    """Returns the stages of each kind, by its profile and its requested GPUs."""
     stage_s = np.zeros((len(profiles), rule.resources))
     iteration = np.zeros(len(profiles))
     for kind, (profile, gpus) in enumerate(profiles):
@@ -92,7 +92,7 @@ class GrowingStages:
         self._iteration_s = Growing(self.known.iteration_s)
 
     def admit(self, profiles: Sequence[tuple[ModelProfile | None, int]]) -> None:
-        """Adds kinds, each given by its profile and its requested GPUs."""
+        """Adds kinds, each by its profile and its requested GPUs."""
         more = interleaving_of(profiles, self._rule)
         stage_s = self._stage_s.extend(more.stage_s)
         iteration = self._iteration_s.extend(more.iteration_s)

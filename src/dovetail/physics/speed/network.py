@@ -53,13 +53,13 @@ class Network:
     pair: RingLink | None = None
 
     def ring(self, spans: Sequence[int]) -> RingLink:
-        """Returns the ring of a placement given as GPUs per node."""
+        """Returns the ring of a placement, in GPUs per node."""
         if len(spans) == 1:
             return self.within
         return self.pair if self.pair and len(spans) == 2 else self.across
 
     def comm_s(self, spans: Sequence[int], gradient_bytes: float) -> float:
-        """Returns the all-reduce seconds of a placement given as GPUs per node."""
+        """Returns the all-reduce seconds of a placement, in GPUs per node."""
         workers = sum(spans)
         if workers <= 1:
             return 0.0

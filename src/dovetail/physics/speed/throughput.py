@@ -75,7 +75,7 @@ def speed_relative(
 ) -> float:
     """Returns `t_iter(requested, well placed) / t_iter(actual)` for the same global batch.
 
-    1 when a job has what it asked for, on as few nodes as hold it. `accumulation_steps` are
+    1 when a job has the GPUs it requested, on as few nodes as possible. `accumulation_steps` are
     those of the actual placement; 0 stands for the fewest, as in `iteration_s`.
     """
     batch = global_batch or profile.batch.value.on_each_of(requested_gpus) * requested_gpus

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from dovetail.physics.batches.efficiency import Efficiency
 from dovetail.physics.memory import MemoryLaw
@@ -91,10 +92,10 @@ class FitError:
 
 @dataclass(frozen=True)
 class ModelProfile:
-    """A model as physics sees it. Times hold on `gpu_type` unless another is asked for.
+    """A model as physics sees it. Times are those on `gpu_type`.
 
     `compute` has an entry per device type it was measured or fitted on, the reference first.
-    Fields that are None are unknown, and say so by being absent.
+    Fields that are None are unknown.
     """
 
     name: str
@@ -148,13 +149,11 @@ class ModelProfile:
             return None
         rows = self.stages.value
         above = next((row for row in rows if row.gpus >= gpus), rows[-1])
-        below = max((row for row in rows if row.gpus <= gpus), key=_gpus, default=rows[0])
+        below = max(
+            (row for row in rows if row.gpus <= gpus), key=attrgetter("gpus"), default=rows[0]
+        )
         if above.gpus == below.gpus:
             return below
         way = (gpus - below.gpus) / (above.gpus - below.gpus)
         pairs = zip(below.of_resources(), above.of_resources(), strict=True)
         return StageTimes(gpus, *(low + way * (high - low) for low, high in pairs))
-
-
-def _gpus(row: StageTimes) -> int:
-    return row.gpus

@@ -39,7 +39,7 @@ def _kind(path: Path) -> str | None:
 
 
 def _join(paths: Sequence[Path], options: ReadOptions) -> Rows:
-    """Joins tasks (needed) with jobs, instances and groups as far as they are given.
+    """Joins tasks (needed) with jobs, instances and groups if their files are among them.
 
     Submission is the job's start time, which PAI records when it is submitted; the run lasts from
     the first start to the last end of its instances (else tasks); GPUs are summed over tasks.
@@ -85,7 +85,7 @@ def _tables(paths: Sequence[Path]) -> dict[str, Delimited]:
 
 
 def _tasks(table: Delimited) -> pl.DataFrame:
-    """Returns one row a job: what its tasks ask for together, and when they ran."""
+    """Returns one row per job: the requests of all its tasks, and when they ran."""
     instances = table.number("inst_num").fill_null(1.0)
     frame = pl.DataFrame(
         {
