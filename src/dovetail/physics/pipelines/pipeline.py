@@ -140,10 +140,6 @@ class Pipelines:
         used = sum(stage.gpus for stage in self._graph_on(kind, gpus)[0])
         return held_bytes(model, used, steps)
 
-    def iteration_s(self, kind: int) -> float:
-        """Returns the estimated shortest iteration as requested, as in a trace's durations."""
-        return self._requested_s(kind)
-
     def _links(self, gpus: int) -> Links:
         return Links(self._intra, self._nic, gpus)
 

@@ -8,15 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dovetail.core.cluster import Link
 from dovetail.core.errors import InputError
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +24,7 @@ class RingLink:
         if not (self.latency_s >= 0 and self.bandwidth_bytes_per_s > 0):
             raise ValueError(f"a link needs a latency >= 0 and a bandwidth > 0: {self}")
 
-    @overload
-    def all_reduce_s(self, workers: int, gradient_bytes: float) -> float: ...
-    @overload
-    def all_reduce_s(self, workers: Floats, gradient_bytes: float) -> Floats: ...
-    def all_reduce_s(self, workers: int | Floats, gradient_bytes: float) -> float | Floats:
+    def all_reduce_s(self, workers: int, gradient_bytes: float) -> float:
         """Returns `a_comm + b_comm * M` for a ring of N workers; 0 when there is one."""
         hops = 2 * (workers - 1)
         return hops * self.latency_s + hops / workers * gradient_bytes / self.bandwidth_bytes_per_s

@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dovetail.core.job import Floats
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.physics.speed import compute
 from dovetail.physics.zoo.device import time_factor
 from dovetail.physics.zoo.profile import ModelProfile
-
-Floats = NDArray[np.float64]
 
 
 def iteration_s(
