@@ -47,7 +47,7 @@ from dovetail.record.tally import Tally
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
 from dovetail.study.options import Options, adopted
-from dovetail.study.uncertainty import Interval, blocks, mean_interval
+from dovetail.study.uncertainty import Interval, blocks, intervals
 from dovetail.version import __version__
 
 assert dovetail.policies
@@ -233,7 +233,8 @@ def _interval(jobs: pl.DataFrame, options: Options) -> Interval:
     submit = jobs["submit_s"].to_numpy()
     jct = jobs["jct_s"].cast(pl.Float64).to_numpy().copy()
     jct[~options.window.rows(submit)] = np.nan
-    return mean_interval(blocks(submit, {"run": jct}), "run", options.seed)
+    means, _ = intervals(blocks(submit, {"run": jct}), "run", options.seed)
+    return means["run"]
 
 
 def _manifest(trace: Trace, policy: Policy, options: Options, left_out: int) -> dict[str, object]:

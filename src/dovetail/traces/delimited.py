@@ -91,6 +91,10 @@ class Delimited:
             for ours, theirs in {**needed, **present}.items()
         ]
 
+    def row_ids(self) -> pl.Series:
+        """Returns the row numbers from 0 as job ids, for a file without ids."""
+        return pl.int_range(len(self), eager=True).cast(pl.String).alias("job_id")
+
     def error(self, column: str, bad: pl.Series, trouble: str) -> InputError:
         """Returns an error with the line and the value of the first bad row of a column."""
         first = int(bad.arg_max() or 0)

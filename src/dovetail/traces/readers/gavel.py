@@ -59,7 +59,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
         duration = table.number(str(layout.duration))
     frame = pl.DataFrame(
         {
-            "job_id": pl.int_range(len(table), eager=True).cast(pl.String),
+            "job_id": table.row_ids(),
             "submit_s": submit,
             "gpus": gpus,
             "duration_s": duration,
