@@ -258,7 +258,7 @@ class PhysicsConformance:
         assert len(physics.kind_of) == len(jobs), "every job needs a kind"
 
     def test_asked_twice_it_answers_the_same(self) -> None:
-        """No answer depends on what was asked before."""
+        """No answer depends on earlier calls."""
         jobs, physics = self._built()
         once = [_answers(physics, job) for job in range(len(jobs))]
         again = [_answers(physics, job) for job in reversed(range(len(jobs)))]
@@ -361,7 +361,7 @@ def _on(gpus: int, *, named: bool = False) -> Placement:
 
 
 def _answers(physics: Physics, job: int) -> tuple[object, ...]:
-    """Returns what a physics says of a job alone and beside job 0."""
+    """Returns the answers of a physics on a job alone and beside job 0."""
     alone, pair = _on(2), _on(2, named=True)
     kind = physics.kind_of[job]
     return (

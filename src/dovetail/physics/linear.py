@@ -169,7 +169,7 @@ class UnknownMemory:
 
 
 class LinearBatches:
-    """The batches of the trace; what accumulation costs is not known."""
+    """The batches of the trace; the cost of accumulation is unknown."""
 
     def __init__(self, jobs: JobTable, interference: Interference) -> None:
         self._jobs = jobs
@@ -184,7 +184,7 @@ class LinearBatches:
         return 1
 
     def accumulated(self, job: int, steps: int) -> float:
-        """Returns 1: what accumulation costs is not known."""
+        """Returns 1: the cost of accumulation is unknown."""
         return 1.0
 
     def phase_end_s(self, job: int, done_s: float) -> float:
@@ -224,5 +224,5 @@ def _unknown_stages(kinds: int) -> Interleaving:
 
 
 def _keys(jobs: JobTable, first: int) -> Ints:
-    """Returns what tells kinds apart, from one job on."""
+    """Returns the keys of the kinds of jobs, from one job on."""
     return np.stack([jobs.gpus[first:], jobs.graph_code[first:].astype(np.int64)])

@@ -100,7 +100,7 @@ def bound(trace: Trace, options: Options, powers: Powers) -> LowerBounds:
 def _shortest_s(trace: Trace, physics: Physics) -> Floats:
     """Returns the least time of each job on its requested GPUs, wherever they are.
 
-    It is the duration, but for pipelines: what counts as well placed there can be beaten.
+    It is the duration, except for pipelines, where a placement may beat the well placed one.
     """
     jobs = trace.jobs
     kind_of = physics.kind_of
@@ -114,7 +114,7 @@ def _interleaved(trace: Trace, physics: Physics, capacity: SpeedTimeline) -> Job
     """Returns the demand of jobs on their requested GPUs whose stages may take turns.
 
     Of each GPU a job needs every resource for its stage, alone or in a set, and one of the seats
-    of a set. A job that takes turns with nobody, or whose stages are not known, needs it whole.
+    of a set. A job that takes no turns, or whose stages are unknown, needs it whole.
     """
     jobs = trace.jobs
     stage_s = exclusive_s(physics.sharing.interleaving)[physics.kind_of]

@@ -61,5 +61,5 @@ def sample_worth(noise_scale: float, reference: float, batch: float) -> float: .
 @overload
 def sample_worth(noise_scale: float, reference: float, batch: Floats) -> Floats: ...
 def sample_worth(noise_scale: float, reference: float, batch: float | Floats) -> float | Floats:
-    """Returns what a sample in `batch` is worth of one in `reference`."""
+    """Returns the worth of a sample in `batch` over that of one in `reference`."""
     return (noise_scale + reference) / (noise_scale + batch)

@@ -1,7 +1,7 @@
-"""What is known of each job and of each kind: profile, batch, pipeline and stages.
+"""Tables by job and by kind: profile, batch, pipeline and stages.
 
-Jobs of one model, requested GPUs, batch and graph are of one kind. What is computed of a kind is
-computed once, when its first job appears.
+Jobs of one model, requested GPUs, batch and graph are of one kind. The tables of a
+kind are computed once, when its first job appears.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class JobModels:
         return bool(self.pipelines.graphs[self.kind[job]])
 
     def load(self, job: int, gpus: int, steps: int) -> GpuLoad:
-        """Returns what the job works on at once on each of so many GPUs, in so many steps."""
+        """Returns the model and the micro-batch of the job on so many GPUs, in so many steps."""
         key = (self.kind[job], gpus, steps)
         load = self._loads.get(key)
         if load is None:

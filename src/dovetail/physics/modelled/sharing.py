@@ -1,4 +1,4 @@
-"""What jobs with a model lose to each other on shared GPUs."""
+"""The losses of jobs with a model to each other on shared GPUs."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class WorkerSlowdowns:
     def _in_turns(self, job: int, placement: Placement, members: Sequence[Neighbour]) -> float:
         if not members:
             return 1.0
-        kind, everybody = self._models.kind, ((job, placement), *members)
-        seats = [(kind[j], p.interleave.phase) for j, p in everybody if p.interleave]
+        kind, all_members = self._models.kind, ((job, placement), *members)
+        seats = [(kind[j], p.interleave.phase) for j, p in all_members if p.interleave]
         return self._turns.slowdown(kind[job], seats)
 
     def _side_by_side(

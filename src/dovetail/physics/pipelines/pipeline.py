@@ -133,7 +133,7 @@ class Pipelines:
         return BestBatches.of(speed)
 
     def held_bytes(self, kind: int, gpus: int, steps: int) -> tuple[float, float] | None:
-        """Returns what the fullest GPU holds, without activations and in all; None: not known."""
+        """Returns the bytes on the fullest GPU, without activations and in all; None if unknown."""
         model = self._model[kind]
         if self._own[kind] or model is None or not self.graphs[kind]:
             return None

@@ -29,7 +29,7 @@ EDGES, BEYOND, ALWAYS = range(3)
 """Stages are taken to meet between servers where a server is full or a stage spans servers; also
 everywhere beyond the first server; everywhere. A stage cannot know how the next one will lie."""
 OUTLOOKS = ((8, EDGES), (8, BEYOND), (8, ALWAYS), (2, EDGES), (1, EDGES))
-"""The GPUs of each server that a plan counts on (all, or what others leave), and the meetings."""
+"""The GPUs of each server that a plan assumes to be free, and where stages meet."""
 WORTH = 1.5
 """A plan worth having is so much faster than one unit of GPUs, were it to hold the model."""
 UNITS_MIN = 32
@@ -156,7 +156,7 @@ def _within(model: Pipelined, first: int, end: int) -> Block:
 def slice_bytes(model: Pipelined, first: int, end: int, samples: float) -> float:
     """Returns the bytes that each slice of a replica exchanges in a forward pass.
 
-    Two AllReduces over its slices of what each block hands on (Shoeybi et al. 2019, section 3).
+    Two AllReduces over its slices of the output of each block (Shoeybi et al. 2019, section 3).
     """
     handed = model.number_bytes * samples * _within(model, first, end).out_values
     return 2 * 2 * (model.slices - 1) / model.slices * handed

@@ -1,7 +1,7 @@
 """How two models slow each other on one GPU, from the times of each alone (SJF-BSBF eq. 5, 6).
 
-The law has the shape that the measured pairs have: what a job is slowed by is its own
-sensitivity times its neighbour's pressure. Both follow from the *load* of a micro-batch, the time
+The law has the shape of the measured pairs: the slowdown of a job is its own sensitivity
+times its neighbour's pressure. Both follow from the *load* of a micro-batch, the time
 that grows with the samples over the time that does not: where the fixed part is the launching
 of kernels, it is how long a kernel runs over how long it takes to launch. A GPU that two
 processes share takes turns between their kernels, so long ones press and short ones wait.
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Sway(NamedTuple):
-    """One side of a pair: its share of the GPU, what relieves it, and its pressure on others."""
+    """One side of a pair: its share of the GPU, its relief, and its pressure on others."""
 
     share: float
     relief: float
@@ -107,7 +107,7 @@ class MeasuredContention:
 
 @lru_cache(maxsize=1)
 def shipped_contention() -> MeasuredContention:
-    """Returns what the package knows, fitted to Gavel's pairs (`python -m tools.zoo pairs`)."""
+    """Returns the shipped law, fitted to Gavel's pairs (`python -m tools.zoo pairs`)."""
     return parse_contention(shipped_text("interference.toml"))
 
 

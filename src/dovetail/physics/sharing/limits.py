@@ -89,7 +89,7 @@ def shared_slowdown(
 
 @lru_cache(maxsize=1)
 def shipped_demand() -> KnownDemand:
-    """Returns what the package knows, fitted to Gavel's pairs (`tools/zoo/limits.py`)."""
+    """Returns the shipped law and shares, fitted to Gavel's pairs (`tools/zoo/limits.py`)."""
     return parse_demand(shipped_text("limits.toml"))
 
 

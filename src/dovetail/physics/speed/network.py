@@ -15,7 +15,7 @@ from dovetail.core.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class RingLink:
-    """The slowest link of a ring: what one hop costs and how fast bytes pass."""
+    """The slowest link of a ring: latency of a hop and bandwidth."""
 
     latency_s: float
     bandwidth_bytes_per_s: float

@@ -1,8 +1,8 @@
 """How fast a model of the zoo trains under a placement: single times, and dense tables.
 
 Equation (7) with the profile's parameters gives the shape over batch, placement and device.
-Where the profile has a measured curve, the times of equation (7) are multiplied by what makes
-them pass through it, so that a well placed job at its default batch is exactly as measured.
+Where the profile has a measured curve, the times of equation (7) are scaled to pass through it, so
+that a well placed job at its default batch is exactly as measured.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def stretched(
 def footprint_bytes(
     profile: ModelProfile, *, gpus: int, batch_per_gpu: float = 0.0, accumulation_steps: int = 0
 ) -> float:
-    """Returns what a job holds on each of its GPUs, with the defaults of `iteration_s`."""
+    """Returns the bytes of a job on each of its GPUs, with the defaults of `iteration_s`."""
     batch = batch_per_gpu or profile.batch.value.on_each_of(gpus)
     steps = accumulation_steps or fewest_steps(profile, batch)
     return profile.memory.value.used_bytes(math.ceil(batch / steps))

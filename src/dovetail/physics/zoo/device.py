@@ -61,7 +61,7 @@ def _by_any_name() -> Mapping[str, Device]:
 
 @lru_cache(maxsize=1024)
 def time_factor(measured_on: str, wanted: str) -> float:
-    """Returns by what to multiply a computing time on one GPU type to get it on another."""
+    """Returns the computing time on the wanted GPU type over that on `measured_on`."""
     if measured_on.lower() == wanted.lower():
         return 1.0
     return device(measured_on).speed.value / device(wanted).speed.value

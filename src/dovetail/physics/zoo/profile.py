@@ -14,7 +14,7 @@ from dovetail.physics.zoo.provenance import Sourced
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The batch the model is trained with unless the job says otherwise.
+    """The batch of the model unless the job requests another.
 
     `size` samples. Strong scaling (`per_gpu` false): of the whole job, shared by its GPUs.
     Weak scaling (`per_gpu` true): on each GPU, so that an iteration grows with the GPUs.
@@ -34,7 +34,7 @@ class Batch:
         return float(self.size) if self.per_gpu else self.size / gpus
 
     def work(self, gpus: int) -> float:
-        """Returns how many reference iterations (those of one GPU) an iteration is worth."""
+        """Returns the work of an iteration over that of an iteration on one GPU."""
         return float(gpus) if self.per_gpu else 1.0
 
 
