@@ -17,7 +17,7 @@ from dovetail.core.errors import InputError, nearest
 from dovetail.core.growth import Growing
 from dovetail.core.job import Floats
 from dovetail.physics.speed.throughput import iteration_s
-from dovetail.physics.zoo.profile import ModelProfile, StageTimes
+from dovetail.physics.zoo.profile import ModelProfile
 
 MEASURED_FACTORS = (1.0, 1.31, 1.48, 1.35)
 """Measured over computed cycle of 1 to 4 members, of Muri's authors (ALGORITHMS section 4.1)."""
@@ -75,7 +75,8 @@ def interleaving_of(
         times = profile.stage_times(gpus) if profile is not None else None
         if profile is None or times is None:
             continue
-        stage_s[kind] = _row(times, rule.resources)
+        storage, cpu, *others = times.of_resources()
+        stage_s[kind] = [storage, cpu, *others] if rule.resources == 4 else [storage + cpu, *others]
         iteration[kind] = iteration_s(profile, gpus=gpus)
     for array in (stage_s, iteration):
         array.setflags(write=False)
@@ -107,11 +108,6 @@ def exclusive_s(known: Interleaving) -> Floats:
     Loading spans two slots of an overlapped cycle, so there only the GPU and the network are.
     """
     return known.stage_s if known.cycle == BARRIER else known.stage_s[:, -2:]
-
-
-def _row(times: StageTimes, resources: int) -> tuple[float, ...]:
-    storage, cpu, gpu, network = times.of_resources()
-    return (storage, cpu, gpu, network) if resources == 4 else (storage + cpu, gpu, network)
 
 
 class InterleaveCycles:

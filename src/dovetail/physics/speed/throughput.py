@@ -50,6 +50,7 @@ def fewest_steps(profile: ModelProfile, batch_per_gpu: float) -> int:
     return max(1, math.ceil(batch_per_gpu / profile.batch.value.max_per_gpu - RELATIVE_TOLERANCE))
 
 
+@lru_cache(maxsize=1024)
 def throughput_table(
     profile: ModelProfile, max_gpus: int, *, gpus_per_node: int = 0, gpu_type: str = ""
 ) -> Floats:
@@ -58,7 +59,16 @@ def throughput_table(
     The unit of work is one iteration at the default batch; under weak scaling an iteration on
     n GPUs is n such units. The array is shared and cannot be written.
     """
-    return _table(profile, max_gpus, gpus_per_node or profile.gpus_per_node.value, gpu_type)
+    batch, per_node = profile.batch.value, gpus_per_node or profile.gpus_per_node.value
+    useful = min(max_gpus, profile.max_gpus.value)
+    rates = [
+        batch.work(n)
+        / iteration_s(profile, gpus=n, spans=spread(n, math.ceil(n / per_node)), gpu_type=gpu_type)
+        for n in range(1, useful + 1)
+    ]
+    table = np.array([0.0, *rates, *rates[-1:] * (max_gpus - useful)])
+    table.setflags(write=False)
+    return table
 
 
 def speed_relative(
@@ -149,20 +159,6 @@ def spread(gpus: int, nodes: int) -> tuple[int, ...]:
         raise ValueError(f"{gpus} GPUs cannot lie on {nodes} nodes")
     least, more = divmod(gpus, nodes)
     return (least + 1,) * more + (least,) * (nodes - more)
-
-
-@lru_cache(maxsize=1024)
-def _table(profile: ModelProfile, max_gpus: int, per_node: int, gpu_type: str) -> Floats:
-    batch = profile.batch.value
-    useful = min(max_gpus, profile.max_gpus.value)
-    rates = [
-        batch.work(n)
-        / iteration_s(profile, gpus=n, spans=spread(n, math.ceil(n / per_node)), gpu_type=gpu_type)
-        for n in range(1, useful + 1)
-    ]
-    table = np.array([0.0, *rates, *rates[-1:] * (max_gpus - useful)])
-    table.setflags(write=False)
-    return table
 
 
 def _modelled_s(

@@ -23,21 +23,13 @@ def shipped_sets() -> tuple[ProfileSet, ...]:
     return tuple(parse_profiles(shipped_text(name), where=name) for name in names)
 
 
-@lru_cache(maxsize=1)
-def zoo() -> Mapping[str, ModelProfile]:
-    """Returns every shipped profile by its full name (`pollux/bert`)."""
-    return MappingProxyType(_by_full_name(shipped_sets()))
-
-
-def _by_full_name(sets: Iterable[ProfileSet]) -> dict[str, ModelProfile]:
-    return {profile.full_name: profile for one in sets for profile in one.profiles}
-
-
 class Catalogue:
     """Finds profiles by full name, short name or alias, whatever the case."""
 
     def __init__(self, sets: Iterable[ProfileSet]) -> None:
-        self.profiles: Mapping[str, ModelProfile] = MappingProxyType(_by_full_name(sets))
+        self.profiles: Mapping[str, ModelProfile] = MappingProxyType(
+            {profile.full_name: profile for one in sets for profile in one.profiles}
+        )
         self._by_name: dict[str, ModelProfile] = {}
         profiles = self.profiles.values()
         names = (
@@ -79,6 +71,11 @@ class Catalogue:
 def shipped() -> Catalogue:
     """Returns the catalogue of the shipped sets."""
     return Catalogue(shipped_sets())
+
+
+def zoo() -> Mapping[str, ModelProfile]:
+    """Returns every shipped profile by its full name (`pollux/bert`)."""
+    return shipped().profiles
 
 
 def lookup(name: str, *, family: str = "") -> ModelProfile:
