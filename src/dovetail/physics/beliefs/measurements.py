@@ -182,9 +182,9 @@ class Measurements:
         known = sorted(key for key in self._rates if not key.own)
         for key in known:
             yield from (("rate", *key[:2], n, rate) for n, rate in self.rates(key).items())
-        for what, table in (("bytes", self._bytes), ("least", self._least)):
+        for kind, table in (("bytes", self._bytes), ("least", self._least)):
             for key in sorted(k for k in table if not k.own):
-                yield from ((what, *key[:2], p, b) for p, b in sorted(table[key].items()))
+                yield from ((kind, *key[:2], p, b) for p, b in sorted(table[key].items()))
         for key in sorted(k for k in self._batch if not k.own):
             yield ("batch", *key[:2], 0, self._batch[key])
         yield from self._ratio_rows()
@@ -210,15 +210,15 @@ class Measurements:
                 raise ValueError(f"format {document['format']} is not {FORMAT}")
             for row in document["rows"]:
                 measurements._restore(*row)
-        except (ValueError, KeyError, TypeError) as trouble:
-            raise InputError("what was measured", f"cannot be read: {trouble}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError("what was measured", f"cannot be read: {error}") from None
         return measurements
 
     def _restore(
-        self, what: str, name: str, batch: int, at: int, value: float, *more: object
+        self, kind: str, name: str, batch: int, at: int, value: float, *more: object
     ) -> None:
         key = MeasurementKey(str(name), int(batch))
-        match what:
+        match kind:
             case "rate":
                 self._rates.setdefault(key, {})[at] = Smoothed(float(value))
             case "bytes":
@@ -236,4 +236,4 @@ class Measurements:
                 row = tuple(Smoothed(float(str(s))) for s in more)
                 self._stages[key, at] = row
             case _:
-                raise ValueError(f"'{what}' is not known")
+                raise ValueError(f"'{kind}' is not known")
