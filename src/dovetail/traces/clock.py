@@ -59,6 +59,7 @@ def moments(texts: pl.Series, zone: str) -> Moments:
     """Returns the times in a text column. Texts with an offset use it, the others `zone`."""
     clean = texts.cast(pl.String).str.strip_chars().str.replace("T", " ", literal=True)
     has_offset = clean.str.contains(_OFFSET).fill_null(False)
+    # Both passes are parsed: which one is meant depends on the other times of the same row.
     bare = clean.str.replace(_OFFSET, "") if has_offset.any() else clean
     naive = bare.str.to_datetime(_FORMAT, strict=False, time_unit="us")
     first, later = _in_zone(naive, zone, "earliest"), _in_zone(naive, zone, "latest")

@@ -207,6 +207,7 @@ class NoisySharing:
 
     def _error(self, job: int, gpus: int, others: Sequence[int]) -> float:
         text = self._jobs.model.text
+        # Sorted, so that the error does not depend on the order of the neighbours.
         partners = "+".join(sorted(text(other) for other in others))
         return log_normal(self._blur.interference, f"{self._seed}/{text(job)}/{gpus}/{partners}")
 

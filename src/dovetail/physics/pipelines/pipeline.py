@@ -72,6 +72,8 @@ class Pipelines:
 
     def speed(self, kind: int, spans: Spans) -> float:
         """Returns the speed of a kind alone where its ranks are."""
+        # Only the sizes of the nodes matter, not which they are: a cluster has few shapes and many
+        # placements, so speeds are cached by shape.
         return self._shaped(kind, *_shape(spans, self._sizes))
 
     def _shaped(self, kind: int, shape: Spans, sizes: tuple[int, ...]) -> float:

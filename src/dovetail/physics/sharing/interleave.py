@@ -122,6 +122,7 @@ class InterleaveCycles:
 
     def slowdown(self, kind: int, seats: Sequence[Seat]) -> float:
         """Returns the cycle of the set over the iteration alone of one of its kinds."""
+        # A set has one cycle in whatever order its members are listed.
         key = tuple(sorted(seats))
         slowdowns = self._slowdown.get(key)
         if slowdowns is None:

@@ -69,6 +69,7 @@ class MeasuredPair:
 
 
 def _nearest(known: dict[tuple[float, float], float], row: float, column: float) -> float:
+    # Of equally near cells the one with the smaller batches counts, whatever the order of the rows.
     def distance(at: tuple[float, float]) -> tuple[float, tuple[float, float]]:
         return abs(at[0] - row) + abs(at[1] - column), at
 
