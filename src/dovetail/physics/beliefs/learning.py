@@ -13,7 +13,6 @@ from dovetail.physics.beliefs.learning_groups import LearningGroups
 from dovetail.physics.beliefs.measured import (
     BeliefBasis,
     SpeedFactors,
-    batch_parts,
     differs,
     is_plain,
     measured_physics,
@@ -109,7 +108,7 @@ class Learning:
         return not self.physics.memory.fits(together, gpu_memory_bytes)
 
     def _lacks(self, job: int, placement: Placement, least: float) -> None:
-        key, parts = self._groups.key_of[job], batch_parts(self._basis, job, placement)
+        key, parts = self._groups.key_of[job], self._basis.batch_parts(job, placement)
         self._note(job, self.measurements.lacked_bytes(key, parts, least))
 
     def solo_rate(self, job: int) -> float:

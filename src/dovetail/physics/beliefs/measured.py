@@ -53,6 +53,18 @@ class BeliefBasis:
         key = self.groups.key_of[job]
         return self.measurements.stage_s(key, int(self.jobs.gpus[job]))
 
+    def samples(self, job: int) -> int:
+        """Returns the samples of an iteration as requested, or as reported; 0 if not known."""
+        prior = self.prior.batches.samples(job)
+        return prior or self.measurements.batch(self.groups.key_of[job])
+
+    def batch_parts(self, job: int, placement: Placement) -> int:
+        """Returns into how many parts the batch of a job is cut as placed, by the largest part."""
+        if placement.samples:
+            parts = self.samples(job) * placement.accumulation_steps // max(placement.samples)
+            return max(1, parts)
+        return placement.gpus * placement.accumulation_steps
+
 
 def measured_physics(basis: BeliefBasis, factors: SpeedFactors) -> Physics:
     """Returns the belief that follows from the measurements so far."""
@@ -325,7 +337,7 @@ class MeasuredMemory:
     def held_bytes(self, job: int, placement: Placement) -> float:
         """Returns the bytes of a job on each GPU of a placement."""
         guess = self._prior.held_bytes(job, placement)
-        return self._held(job, batch_parts(self._basis, job, placement), guess)
+        return self._held(job, self._basis.batch_parts(job, placement), guess)
 
     def fixed_bytes(self, job: int) -> float:
         """Returns the prior, or the least that was ever held: the fixed part is not more."""
@@ -359,11 +371,7 @@ class MeasuredBatches:
     def __init__(self, basis: BeliefBasis) -> None:
         self._basis, self._prior = basis, basis.prior.batches
         self.accumulated, self.workers = self._prior.accumulated, self._prior.workers
-        self.phase_end_s = self._prior.phase_end_s
-
-    def samples(self, job: int) -> int:
-        """Returns the samples of an iteration as requested, or as reported."""
-        return samples_of(self._basis, job)
+        self.phase_end_s, self.samples = self._prior.phase_end_s, basis.samples
 
     def most_steps(self, job: int) -> int:
         """Returns the prior, or by the reported batch where the prior knows none."""
@@ -371,20 +379,6 @@ class MeasuredBatches:
         batch = self._basis.measurements.batch(self._basis.groups.key_of[job])
         gpus = int(self._basis.jobs.gpus[job])
         return guess if guess > 1 or not batch else max(1, batch // gpus)
-
-
-def samples_of(basis: BeliefBasis, job: int) -> int:
-    """Returns the samples of an iteration as requested, or as reported; 0 if not known."""
-    prior = basis.prior.batches.samples(job)
-    return prior or basis.measurements.batch(basis.groups.key_of[job])
-
-
-def batch_parts(basis: BeliefBasis, job: int, placement: Placement) -> int:
-    """Returns into how many parts the batch of a job is cut as placed, by the largest part."""
-    if placement.samples:
-        parts = samples_of(basis, job) * placement.accumulation_steps // max(placement.samples)
-        return max(1, parts)
-    return placement.gpus * placement.accumulation_steps
 
 
 def is_plain(placement: Placement) -> bool:
