@@ -28,7 +28,7 @@ from dovetail.physics.sharing.limits import (
     shared_slowdown,
     shipped_demand,
 )
-from dovetail.physics.sharing.pair_law import MeasuredInterference
+from dovetail.physics.sharing.pair_law import GpuLoad, MeasuredInterference
 from dovetail.physics.speed.throughput import fewest_steps
 from dovetail.physics.zoo.models import lookup, zoo
 from dovetail.physics.zoo.profile import FitError
@@ -148,7 +148,8 @@ def squeezes() -> None:
         batch = [p.batch.value.on_each_of(GPUS) for p in profiles]
         micro = [b / fewest_steps(p, b) for p, b in zip(profiles, batch, strict=True)]
         used = [known.utilization(p, b) for p, b in zip(profiles, micro, strict=True)]
-        xi = [measured.ratio(profiles[i], micro[i], profiles[1 - i], micro[1 - i]) for i in (0, 1)]
+        loads = [GpuLoad(p, b) for p, b in zip(profiles, micro, strict=True)]
+        xi = [measured.ratio(loads[i], loads[1 - i]) for i in (0, 1)]
         print(f"  {' + '.join(pair)}: utilisation {used[0]:.2f}, {used[1]:.2f}")
         said = [
             (limit, 1 / shared_slowdown(used[0], 1.0, used[1], limit, xi[0]),
@@ -166,7 +167,8 @@ def gains() -> None:
              for b in [p.batch.value.on_each_of(GPUS)]]  # fmt: skip
     for (one, batch), (two, other) in product(sides, sides):
         used = known.utilization(one, batch), known.utilization(two, other)
-        xi = measured.ratio(one, batch, two, other), measured.ratio(two, other, one, batch)
+        mine, theirs = GpuLoad(one, batch), GpuLoad(two, other)
+        xi = measured.ratio(mine, theirs), measured.ratio(theirs, mine)
         means = [
             mean_completion(shared_slowdown(used[0], 1.0, used[1], x, xi[0]),
                             shared_slowdown(used[1], x, used[0], 1.0, xi[1]))

@@ -72,7 +72,7 @@ def workload(path: Path) -> Trace:
 def most_gpus(model: str) -> int:
     known = lookup(f"pollux/{model}").efficiency
     assert known is not None
-    return min(GPUS, known.value.most_gpus)
+    return min(GPUS, known.value.max_batch // known.value.least_per_gpu)
 
 
 def completions(trace: Trace, policy: Policy, traces: Path | None) -> dict[str, float]:

@@ -21,7 +21,7 @@ from dovetail.core.policy import name_of, parse_policy, registered
 from dovetail.core.trace import Trace
 from dovetail.live.store.queries import Queries
 from dovetail.record.metrics import job_frame, series_frame, summarize
-from dovetail.replaying.decisions import read_recording
+from dovetail.replaying.decisions import Recording, read_recording
 from dovetail.replaying.live_log import write_log
 from dovetail.study.option_texts import OptionTexts, read_options
 from dovetail.study.options import adopted
@@ -139,6 +139,11 @@ def simulated(trace: Trace, policy: str, given: OptionTexts) -> RunOutcome:
     """Returns the result of a simulation. Raises InputError."""
     result = simulate(trace, parse_policy(policy), read_options(given))
     return _outcome(result.jobs, result.series, result.summary)
+
+
+def summary_of(recording: Recording) -> dict[str, float | int | str | None]:
+    """Returns the metrics of a recorded run, computed from its log."""
+    return summarize(recording.trace, recording.tally(), recording.jobs(), recording.options.window)
 
 
 def recorded(log: Path) -> RunOutcome:

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from builders import Row, scene_of, trace_of
 from dovetail.core.cluster import GIB, Cluster, NodeGroup
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.pair_law import Injected, Interference
+from dovetail.physics.sharing.pair_law import GpuLoad, Injected, Interference
 from dovetail.physics.zoo.models import shipped
-from dovetail.physics.zoo.profile import ModelProfile
 from dovetail.sim.scene import Scene
 
 MODELS = ("bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yolov3", "")
@@ -21,14 +20,9 @@ class Uneven(Interference):
 
     worst: float
 
-    def ratio(
-        self,
-        mine: ModelProfile | None,
-        micro_batch: float,
-        other: ModelProfile | None,
-        other_micro_batch: float,
-    ) -> float:
-        a, b = ((p.name if p else "") for p in (mine, other))
+    def ratio(self, mine: GpuLoad, other: GpuLoad) -> float:
+        a, b = ((load.model.name if load.model else "") for load in (mine, other))
+        micro_batch, other_micro_batch = mine.micro_batch, other.micro_batch
         mixed = sum(map(ord, a)) * 7 + sum(map(ord, b)) * 13
         size = micro_batch / (micro_batch + 4.0) + other_micro_batch / (other_micro_batch + 8.0)
         return 1.0 + (self.worst - 1.0) * (mixed % 17) / 16 * size / 2

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.core.units import HOUR_S
-from dovetail.physics.sharing.pair_law import MEASURED, parse_interference
+from dovetail.physics.sharing.pair_law import MEASURED, GpuLoad, parse_interference
 from dovetail.physics.speed.throughput import iteration_s
 from dovetail.physics.zoo.models import shipped
 from dovetail.report.plots import canvas
@@ -64,15 +64,15 @@ def interference() -> Figure:
         other = known.find("cifar10")
         for axes, model in zip(panels, MODELS, strict=True):
             profile, batch = known.find(model), float(BATCH_PER_GPU[model])
-            cuts = [batch / steps for steps in SUB_BATCHES]
-            beside = float(BATCH_PER_GPU["cifar10"])
-            mine = [between.ratio(profile, b, other, beside) for b in cuts]
-            theirs = [between.ratio(other, beside, profile, b) for b in cuts]
+            cuts = [GpuLoad(profile, batch / steps) for steps in SUB_BATCHES]
+            beside = GpuLoad(other, float(BATCH_PER_GPU["cifar10"]))
+            mine = [between.ratio(load, beside) for load in cuts]
+            theirs = [between.ratio(beside, load) for load in cuts]
             places = np.arange(len(cuts))
             axes.bar(places - 0.2, mine, 0.4, color=canvas.colour(0), label="the model")
             axes.bar(places + 0.2, theirs, 0.4, color=canvas.colour(1), label="cifar10 beside it")
             axes.axhline(1.0, color=canvas.FAINT, linewidth=0.8)
-            axes.set_xticks(places, [f"{b:g}" for b in cuts])
+            axes.set_xticks(places, [f"{load.micro_batch:g}" for load in cuts])
             axes.set_title(model)
             axes.set_ylim(bottom=0)
         legend_above(figure, panels[0], 2)

@@ -157,14 +157,14 @@ def simulate(
     spans: bool = True,
     judge: bool = True,
     log: str | Path | None = None,
-    **given: Unpack[OptionTexts],
+    **option_texts: Unpack[OptionTexts],
 ) -> Run:
     """Simulates a policy on a trace.
 
     `spans` keeps the placements over time (large on long traces); `judge` computes the bound; `log`
     is the file for the event log, which `replay` reads.
     """
-    options = read_options(given)
+    options = read_options(option_texts)
     jobs = _trace(trace)
     if assign_models:
         jobs = with_models(jobs, options.seed)
@@ -187,13 +187,13 @@ def compare(
     seeds: int = 1,
     assign_models: bool = False,
     processes: int = 0,
-    **given: Unpack[OptionTexts],
+    **option_texts: Unpack[OptionTexts],
 ) -> Ranking:
     """Simulates several policies on a trace and ranks them, with intervals and lower bounds.
 
     Uses all cores by default; the result does not depend on `processes`.
     """
-    options = read_options(given)
+    options = read_options(option_texts)
     jobs = _trace(trace)
     check_window(jobs, options)
     comparison = run_comparison(
@@ -215,13 +215,13 @@ def bound(
     elastic: bool = False,
     sharing: bool = False,
     interleaving: bool = False,
-    **given: Unpack[OptionTexts],
+    **option_texts: Unpack[OptionTexts],
 ) -> Bounds:
     """Returns the lower bounds on mean JCT and makespan for policies with these powers.
 
     Raises InputError if no bound holds for the options.
     """
-    options, jobs = read_options(given), _trace(trace)
+    options, jobs = read_options(option_texts), _trace(trace)
     powers = Powers(elastic=elastic, sharing=sharing, interleaving=interleaving)
     reason = objection(jobs, options, powers)
     if reason:

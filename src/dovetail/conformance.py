@@ -123,9 +123,9 @@ class PolicyConformance:
         _run_all(PolicyConformance, type("_Suite", (cls,), {"policy": policy})())
 
     def test_it_is_a_pure_function_of_the_view(self) -> None:
-        """Asked twice at the same instant, it answers the same, and the view is as it was."""
+        """Two calls at one instant return the same decision and do not change the view."""
         for seed in self.seeds:
-            self._play(small_scene(seed), cast(Policy, _AskedTwice(self._made())))
+            self._play(small_scene(seed), cast(Policy, _AskedTwice(self._built())))
 
     def test_it_does_not_look_into_the_future(self) -> None:
         """With the later half of the jobs taken away, the first half of time is the same."""
@@ -138,7 +138,7 @@ class PolicyConformance:
             whole, trace=first, truth=physics, belief=physics, forecast=Known(first.duration_s)
         )
         histories = [
-            [f for f in self._play(scene, self._made()) if isinstance(f, Started) and f.t < cut_s]
+            [f for f in self._play(scene, self._built()) if isinstance(f, Started) and f.t < cut_s]
             for scene in (whole, part)
         ]
         assert histories[0] == histories[1], f"{self.policy} looks at jobs yet to come"
@@ -149,7 +149,7 @@ class PolicyConformance:
             self._all_end(small_scene(self.seeds[0], placing=placing))
 
     def test_every_job_ends_whatever_a_switch_costs(self) -> None:
-        """Free switches and dear ones alike."""
+        """Every job ends with free and with costly switches."""
         for switching in SWITCHINGS:
             self._all_end(small_scene(self.seeds[0], switching=switching))
 
@@ -161,7 +161,7 @@ class PolicyConformance:
     def test_it_takes_up_jobs_that_it_has_not_heard_of(self) -> None:
         """From its first memory it goes on with jobs it never saw arrive or start."""
         for seed in self.seeds:
-            scene, policy = small_scene(seed), Forgetful(self._made())
+            scene, policy = small_scene(seed), Forgetful(self._built())
             policy.world = RestartingWorld(scene, cast(Policy, policy), facts := _Facts())
             run_loop(policy.world, cast(Policy, policy))
             ended = sorted(f.job for f in facts.all if isinstance(f, Ended))
@@ -170,9 +170,9 @@ class PolicyConformance:
 
     def test_it_stops_no_job_without_the_power_to(self) -> None:
         """A policy that does not declare `preempt` never stops a running job."""
-        if "preempt" in self._made().powers:
+        if "preempt" in self._built().powers:
             return
-        facts = self._play(small_scene(self.seeds[0]), self._made())
+        facts = self._play(small_scene(self.seeds[0]), self._built())
         stopped = [f for f in facts if isinstance(f, Stopped)]
         assert not stopped, f"{self.policy} stopped {len(stopped)} jobs"
 
@@ -183,14 +183,14 @@ class PolicyConformance:
 
     def test_it_can_be_written_down_and_read_back(self) -> None:
         """Its spelling, which stands in every manifest, makes an equal policy."""
-        made = self._made()
-        parameters = spell(made).partition(":")[2]
-        base = self.policy.partition(".py")[0] + ".py:" + type(made).__name__
-        name = base if ".py" in self.policy else name_of(made)
+        policy = self._built()
+        parameters = spell(policy).partition(":")[2]
+        base = self.policy.partition(".py")[0] + ".py:" + type(policy).__name__
+        name = base if ".py" in self.policy else name_of(policy)
         again = parse_policy(f"{name}:{parameters}" if parameters else name)
-        assert spell(again) == spell(made), f"{spell(made)} reads back as {spell(again)}"
+        assert spell(again) == spell(policy), f"{spell(policy)} reads back as {spell(again)}"
 
-    def _made(self) -> Policy:
+    def _built(self) -> Policy:
         import dovetail.policies
 
         assert dovetail.policies and self.policy, "set `policy`"
@@ -201,14 +201,14 @@ class PolicyConformance:
         try:
             run_loop(SimWorld(scene, policy, facts), policy)
         except DovetailError as error:
-            # What a check asserts while the policy is asked is the check's, not the policy's.
+            # An assertion of a check inside `decide` is the check's error, not the policy's.
             if isinstance(error.__cause__, AssertionError):
                 raise error.__cause__ from None
             raise
         return facts.all
 
     def _all_end(self, scene: Scene) -> None:
-        facts = self._play(scene, self._made())
+        facts = self._play(scene, self._built())
         ended = sorted(f.job for f in facts if isinstance(f, Ended))
         assert ended == list(range(JOBS)), f"{self.policy} loses or repeats jobs: {ended}"
         table = scene.trace.jobs
@@ -220,7 +220,7 @@ class PolicyConformance:
     def _log(self, scene: Scene) -> str:
         file = io.StringIO()
         writer = LogWriter(file, scene.trace, scene.truth, {})
-        policy = self._made()
+        policy = self._built()
         run_loop(SimWorld(scene, policy, writer), policy)
         writer.close()
         return file.getvalue()
@@ -248,7 +248,7 @@ class PhysicsConformance:
 
     def test_jobs_of_one_kind_have_the_same_answers(self) -> None:
         """A kind stands for its jobs in every answer."""
-        jobs, physics = self._made()
+        jobs, physics = self._built()
         first: dict[int, int] = {}
         for job, kind in enumerate(physics.kind_of.tolist()):
             twin = first.setdefault(kind, job)
@@ -258,15 +258,15 @@ class PhysicsConformance:
         assert len(physics.kind_of) == len(jobs), "every job needs a kind"
 
     def test_asked_twice_it_answers_the_same(self) -> None:
-        """No answer depends on what was asked before."""
-        jobs, physics = self._made()
+        """No answer depends on earlier calls."""
+        jobs, physics = self._built()
         once = [_answers(physics, job) for job in range(len(jobs))]
         again = [_answers(physics, job) for job in reversed(range(len(jobs)))]
         assert once == again[::-1], "an answer changes when it is asked again"
 
     def test_speeds_by_count_are_those_of_well_placed_jobs(self) -> None:
         """A row of `rates` agrees with `rate`, is 0 on no GPU, and is at most `top`."""
-        jobs, physics = self._made()
+        jobs, physics = self._built()
         table = physics.speed.rates(GPUS_PER_NODE)
         assert table is physics.speed.rates(GPUS_PER_NODE), "rates must be the same array"
         assert not table.flags.writeable, "rates must be read only"
@@ -283,7 +283,7 @@ class PhysicsConformance:
 
     def test_interference_of_many_pairs_is_that_of_each(self) -> None:
         """`interferences` agrees with `interference` to the last bit, and none is below 1."""
-        jobs, physics = self._made()
+        jobs, physics = self._built()
         sides = [(job, steps) for job in range(len(jobs)) for steps in (1, 2)]
         mine, theirs = physics.sharing.interferences(sides, sides)
         for i, side in enumerate(sides):
@@ -294,7 +294,7 @@ class PhysicsConformance:
 
     def test_sharing_never_stops_a_job(self) -> None:
         """Every job beside another has a positive slowdown, and one worker time for each GPU."""
-        jobs, physics = self._made()
+        jobs, physics = self._built()
         whole = _on(2, named=True)
         for job in range(1, len(jobs)):
             beside = [(0, whole)]
@@ -306,7 +306,7 @@ class PhysicsConformance:
 
     def test_what_fits_fits_into_more_memory_and_with_fewer_jobs(self) -> None:
         """Memory is monotone, and the fixed part is a part of the footprint."""
-        jobs, physics = self._made()
+        jobs, physics = self._built()
         memory = physics.memory
         for job in range(1, len(jobs)):
             pair = [(0, _on(1)), (job, _on(1))]
@@ -319,7 +319,7 @@ class PhysicsConformance:
 
     def test_batches_can_be_cut_and_chosen(self) -> None:
         """One step costs nothing; phases lie ahead; the best batches are read only."""
-        jobs, physics = self._made()
+        jobs, physics = self._built()
         for job in range(len(jobs)):
             assert physics.batches.accumulated(job, 1) == 1, f"job {job}: one step costs speed"
             assert physics.batches.most_steps(job) >= 1, f"job {job} has no steps"
@@ -329,8 +329,8 @@ class PhysicsConformance:
                 assert not array.flags.writeable, f"job {job}: best batches must be read only"
 
     def test_a_table_that_grows_has_the_answers_of_the_whole_one(self) -> None:
-        """`admit` changes no earlier answer, and a row is told once or twice alike."""
-        jobs, whole = self._made()
+        """`admit` changes no earlier answer, and admits no row twice."""
+        jobs, whole = self._built()
         growing_jobs = jobs.take(np.arange(0, dtype=np.int64))
         growing = type(self).physics(growing_jobs)
         for job in range(len(jobs)):
@@ -343,7 +343,7 @@ class PhysicsConformance:
                 )
         assert growing.kind_of.tolist() == whole.kind_of.tolist(), "kinds depend on later jobs"
 
-    def _made(self) -> tuple[JobTable, Physics]:
+    def _built(self) -> tuple[JobTable, Physics]:
         models = [model for model in self.models for _ in range(3)]
         gpus = np.array([1, 2, 2] * len(self.models), np.int64)
         jobs = JobTable.build(
@@ -361,7 +361,7 @@ def _on(gpus: int, *, named: bool = False) -> Placement:
 
 
 def _answers(physics: Physics, job: int) -> tuple[object, ...]:
-    """Returns what a physics says of a job alone and beside job 0."""
+    """Returns the answers of a physics on a job alone and beside job 0."""
     alone, pair = _on(2), _on(2, named=True)
     kind = physics.kind_of[job]
     return (
@@ -381,9 +381,9 @@ def _answers(physics: Physics, job: int) -> tuple[object, ...]:
 
 
 class RestartingWorld(SimWorld):
-    """A world whose tables are lost now and then, and made anew from what each job had reached.
+    """A world whose tables are lost now and then, and rebuilt from the progress of each job.
 
-    So does a live scheduler that begins again: all that waits arrives, the rest just runs.
+    A live controller restarts in the same way: all waiting jobs arrive, the others go on running.
     """
 
     def __init__(self, scene: Scene, policy: Policy, recorder: Recorder) -> None:
@@ -393,7 +393,7 @@ class RestartingWorld(SimWorld):
         self.restarted = False
 
     def advance(self, until: float) -> bool:
-        """Moves to the next instant; at a fifth of them everything was forgotten before."""
+        """Moves to the next instant; before a fifth of them the tables are lost."""
         goes_on = super().advance(until)
         self.restarted = goes_on and bool(self._draw.random() < 0.2)
         if self.restarted:

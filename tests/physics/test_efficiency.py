@@ -24,7 +24,6 @@ def test_gain_and_iterations_by_hand() -> None:
     assert TWO_PHASES.gain(100, 0) == pytest.approx(1.0)
     assert TWO_PHASES.gain(100, 1) == pytest.approx(10 * 100 / 190)
     assert TWO_PHASES.iterations(10) == 300
-    assert TWO_PHASES.most_gpus == 100
     assert TWO_PHASES.iterations(100) == pytest.approx(100 + 200 * 19 / 100)
 
 

@@ -13,7 +13,7 @@ from dovetail.physics.beliefs.blur import Blur
 from dovetail.physics.beliefs.noisy import noisy_physics
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.pair_law import Injected, Interference
+from dovetail.physics.sharing.pair_law import GpuLoad, Injected, Interference
 from dovetail.physics.speed.throughput import footprint_bytes
 from dovetail.physics.zoo.models import lookup, shipped
 
@@ -132,8 +132,9 @@ def test_ratios_are_shared_over_alone(kind: str) -> None:
 
 def test_a_gang_goes_at_the_pace_of_its_worst_neighbour() -> None:
     class ByName(Interference):
-        def ratio(self, mine: object, b: float, other: object, c: float) -> float:
-            return {"bert": 1.2, "cifar10": 1.9}.get(getattr(other, "name", ""), 1.0)
+        def ratio(self, mine: GpuLoad, other: GpuLoad) -> float:
+            name = other.model.name if other.model else ""
+            return {"bert": 1.2, "cifar10": 1.9}.get(name, 1.0)
 
     one = placed_physics(TRACE.jobs, CLUSTER, shipped(), interference=ByName())
     host = Placement(((0, 4),), ((0, 1, 2, 3),))

@@ -17,7 +17,7 @@ def test_measured_pairs_the_law_and_unknown_models_are_as_one_by_one() -> None:
     others = loads[::3]
     found = between.ratios(loads, others)
     assert found.tolist() == [
-        [one.beside(other, MeasuredInterference()) for other in others] for one in loads
+        [MeasuredInterference().ratio(one, other) for other in others] for one in loads
     ]
 
 

@@ -282,7 +282,7 @@ def test_who_ran_out_of_memory_is_known_after_a_restart_if_its_model_has_a_name(
     learning = learning_of(*PAIR, Row(1, 100.0, shareable=True))
     learning.ran_out(0, on(1), [(1, on(1))], 16 * GIB)
     said = learning.dump()
-    again = learning_of(*PAIR, said=said)
+    again = learning_of(*PAIR, stored=said)
     assert not fits(again, (0, on(1)), (1, on(1))) and again.dump() == said
     learning.ran_out(2, on(1), [(1, on(1))], 16 * GIB)
     assert learning.dump() == said, "that one has no like"
@@ -309,7 +309,7 @@ def test_what_was_learned_of_models_survives_a_restart() -> None:
         told(first, job, on(1), rate=10.0 + job, memory_bytes=5, batch=7)
     told(first, 0, on(1), (1, on(1)), rate=5.0, iteration_s=1.0)
     told(first, 1, on(1), rate=11.0, iteration_s=2.0, stage_s=(0.0, 0.0, 1.5, 0.0))
-    again = learning_of(*rows, xi=1.05, said=first.dump())
+    again = learning_of(*rows, xi=1.05, stored=first.dump())
     assert [again.solo_rate(j) for j in range(3)] == [10.0, 11.0, 0.0]
     for ask in (
         lambda p: p.sharing.interference(0, 1, 1, 1),

@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,12 +71,3 @@ def test_more_nodes_are_never_faster_when_the_network_is_slower(
     apart = network.comm_s((gpus - 1, 1), size)
 
     assert apart >= together * (1 - 1e-12)
-
-
-def test_arrays_of_workers_give_what_single_counts_give() -> None:
-    ring = RingLink(1e-5, 1e9)
-    counts = np.array([1.0, 2.0, 8.0])
-
-    np.testing.assert_allclose(
-        ring.all_reduce_s(counts, 1e8), [ring.all_reduce_s(int(n), 1e8) for n in counts]
-    )

@@ -43,11 +43,11 @@ def test_batches_the_source_could_not_hold_are_accumulated() -> None:
     assert iteration_s(small, gpus=1) == pytest.approx(4 * 0.010 + 0.064)
 
 
-def test_another_network_replaces_that_of_the_source() -> None:
+def test_the_network_of_the_source_carries_the_gradients() -> None:
     links = Network.of(DEFAULT_LINKS)
     ring_s = 6 * 3e-5 + 1.5 * 1e8 / 1.25e9
 
-    assert iteration_s(a_model(), gpus=4, spans=(2, 2), network=links) == pytest.approx(
+    assert iteration_s(a_model(network=assumed(links)), gpus=4, spans=(2, 2)) == pytest.approx(
         0.026 + ring_s
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.run_outcomes import drawn_trace, served, simulated
+from benchmarks.run_outcomes import drawn_trace, served, simulated, summary_of
 from cluster_by_hand import ByHand, spec
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
@@ -61,7 +61,7 @@ def test_what_a_job_waited_that_began_anew_counts_from_then(tmp_path: Path) -> N
     assert one["queue_s"] < 1.0 and one["jct_s"] == pytest.approx(300.0, abs=30.0)
     assert 0 <= one["nonrunning_s"] < 30.0 and two["submit_s"] == pytest.approx(20.0)
     mean_s = (one["jct_s"] + two["jct_s"]) / 2
-    assert recording.summary()["avg_jct_s"] == pytest.approx(mean_s)
+    assert summary_of(recording)["avg_jct_s"] == pytest.approx(mean_s)
     # The order in which the controller knew them stays.
     assert recording.trace.jobs.submit_s.tolist() == pytest.approx([10.0, 20.0])
 
@@ -188,7 +188,7 @@ def test_efficiency_of_a_live_log_is_that_of_the_simulated_run(tmp_path: Path) -
     gpus = recording.trace.jobs.gpus.tolist()
     assert any(s < 0.95 * g for s, g in zip(recording.scale, gpus, strict=True))
     predicted = simulated(trace, "afs-p", {**given, "cluster": "2x2"})
-    summary = recording.summary()
+    summary = summary_of(recording)
     assert summary["cluster_efficiency"] == pytest.approx(predicted.efficiency, rel=0.01)
     assert served(queries).efficiency == pytest.approx(predicted.efficiency, rel=0.01)
 

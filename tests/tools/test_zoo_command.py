@@ -27,7 +27,7 @@ def test_fit_reports_held_out_errors_and_writes_the_sets(
 
     assert "pollux/bert" in reported and "2 to 4 nodes" in reported
     assert as_json["held_out"]["pollux/bert"]["mean"] == pytest.approx(0.033, abs=0.003)
-    assert sorted(path.stem for path in out.iterdir()) == sorted(FITS)
+    assert sorted(path.stem for path in out.iterdir()) == sorted([*FITS, "networks"])
     afs = [one for one in shipped_sets() if one.family == "afs"]
     assert load_profiles(out / "afs.toml").profiles[0].curve == afs[0].profiles[0].curve
 

@@ -265,10 +265,14 @@ def _table(rows: PairRows, fit: PairFit, kept: Sequence[int]) -> MeasuredPair:
     slope = rows.load[kept[0]] / batch
     other_slope = rows.other_load[kept[0]] / other_batch
     shares = [fit.outside_share if name == OUTSIDE_THE_GPU else 1.0 for name in (mine, other)]
-    return MeasuredPair(
-        [(rows.mine[i][1], rows.other[i][1], float(rows.ratio[i])) for i in kept],
-        lambda a, b: fit.law.excess(slope * a, shares[0], other_slope * b, shares[1]),
-    )
+    law = fit.law
+
+    def excess(batch: float, beside: float) -> float:
+        sides = law.sway(slope * batch, shares[0]), law.sway(other_slope * beside, shares[1])
+        return law.between(*sides)
+
+    measured = [(rows.mine[i][1], rows.other[i][1], float(rows.ratio[i])) for i in kept]
+    return MeasuredPair(measured, excess)
 
 
 def _held_out(what: str, rows: PairRows, held: Bools) -> HeldOut:

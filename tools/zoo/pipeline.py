@@ -89,7 +89,8 @@ def _profile(model: Pipelined) -> ModelProfile:
     launch_s = LAUNCH_S * sum(block.layers for block in model.blocks)
     sample_s = sum(block.flops for block in model.blocks) / model.flops_per_s
     compute = Compute(both * launch_s, both * sample_s)
-    gradient_bytes = model.number_bytes * model.parameters
+    parameters = sum(block.parameters for block in model.blocks)
+    gradient_bytes = model.number_bytes * parameters
     precision = "FP16" if model.recomputed else "FP32"
     return ModelProfile(
         name=model.name,
@@ -106,7 +107,7 @@ def _profile(model: Pipelined) -> ModelProfile:
         max_gpus=Sourced(
             _most_useful(_curve(model).value), DERIVED, f"{PLANNER}; more are no faster"
         ),
-        parameters=Sourced(model.parameters, DERIVED, SHAPES),
+        parameters=Sourced(parameters, DERIVED, SHAPES),
         gradient_bytes=Sourced(gradient_bytes, DERIVED, f"parameters in {precision}"),
         compute=((GPU_TYPE, Sourced(compute, ASSUMED, _compute_source(rate))),),
         overlap=Sourced(1.0, ASSUMED, "nothing overlaps, as in (7) of the paper"),

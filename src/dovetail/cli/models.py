@@ -11,7 +11,7 @@ import click
 from dovetail.cli.options import json_option
 from dovetail.core.errors import InputError, nearest
 from dovetail.physics.sharing.contention import load, shipped_contention
-from dovetail.physics.sharing.pair_law import MeasuredInterference
+from dovetail.physics.sharing.pair_law import GpuLoad, MeasuredInterference
 from dovetail.physics.speed.throughput import iteration_s, throughput_table
 from dovetail.physics.zoo.device import devices
 from dovetail.physics.zoo.models import Catalogue, shipped_sets
@@ -213,12 +213,10 @@ def _print_ratios(
     profiles: Sequence[ModelProfile], law: MeasuredInterference, as_json: bool
 ) -> None:
     batch = {one.name: min(one.batch.value.size, one.batch.value.max_per_gpu) for one in profiles}
+    loads = {one.name: GpuLoad(one, batch[one.name]) for one in profiles}
     ratio = {
-        one.name: {
-            other.name: law.ratio(one, batch[one.name], other, batch[other.name])
-            for other in profiles
-        }
-        for one in profiles
+        name: {other: law.ratio(load, loads[other]) for other in loads}
+        for name, load in loads.items()
     }
     if as_json:
         click.echo(json.dumps({"micro_batch": batch, "ratio": ratio}))

@@ -26,7 +26,7 @@ from dovetail.core.placement import Placement
 from dovetail.core.units import NEVER_S
 from dovetail.physics.sharing.interleave import InterleaveRule, interleaving_of
 from dovetail.physics.sharing.limits import shipped_demand
-from dovetail.physics.sharing.pair_law import Injected, Interference
+from dovetail.physics.sharing.pair_law import UNKNOWN_LOAD, Injected, Interference
 from dovetail.physics.sharing.worker_slowdowns import Sharer, straggling, worker_slowdowns
 from dovetail.physics.speed.rate_tables import RateTables
 
@@ -110,7 +110,7 @@ class LinearSharing:
 
     def __init__(self, structure: LinearStructure, interference: Interference) -> None:
         self._kinds = structure.kinds
-        self._ratio = interference.ratio(None, 1.0, None, 1.0)
+        self._ratio = interference.ratio(UNKNOWN_LOAD, UNKNOWN_LOAD)
         self._interleaving = _unknown_stages(len(self._kinds))
 
     def slowdown(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
@@ -169,11 +169,11 @@ class UnknownMemory:
 
 
 class LinearBatches:
-    """The batches of the trace; what accumulation costs is not known."""
+    """The batches of the trace; the cost of accumulation is unknown."""
 
     def __init__(self, jobs: JobTable, interference: Interference) -> None:
         self._jobs = jobs
-        self._ratio = interference.ratio(None, 1.0, None, 1.0)
+        self._ratio = interference.ratio(UNKNOWN_LOAD, UNKNOWN_LOAD)
 
     def samples(self, job: int) -> int:
         """Returns the batch that the trace gives the job."""
@@ -184,7 +184,7 @@ class LinearBatches:
         return 1
 
     def accumulated(self, job: int, steps: int) -> float:
-        """Returns 1: what accumulation costs is not known."""
+        """Returns 1: the cost of accumulation is unknown."""
         return 1.0
 
     def phase_end_s(self, job: int, done_s: float) -> float:
@@ -224,5 +224,5 @@ def _unknown_stages(kinds: int) -> Interleaving:
 
 
 def _keys(jobs: JobTable, first: int) -> Ints:
-    """Returns what tells kinds apart, from one job on."""
+    """Returns the keys of the kinds of jobs, from one job on."""
     return np.stack([jobs.gpus[first:], jobs.graph_code[first:].astype(np.int64)])

@@ -1,4 +1,4 @@
-"""What a job holds in the memory of each of its GPUs, and which jobs fit there together."""
+"""The memory of a job on each of its GPUs, and which jobs fit there together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MemoryLaw:
 
 
 def interleaved_bytes(members: Iterable[tuple[float, float]]) -> float:
-    """Returns what an interleave set holds on a GPU, for members with fixed and whole footprint.
+    """Returns the bytes of an interleave set on a GPU, for members with fixed and whole footprint.
 
     Activations take turns: all fixed parts and the largest activation part (section 4.1).
     """
@@ -37,7 +37,7 @@ def interleaved_bytes(members: Iterable[tuple[float, float]]) -> float:
 
 
 def fit_together(memory: Memory, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
-    """True if what the jobs hold, as far as it is known, fits into one GPU."""
+    """True if the known footprints of the jobs fit into one GPU."""
     held = [memory.held_bytes(job, placement) for job, placement in occupants]
     if len(occupants) > 1 and all(p.interleave is not None for _, p in occupants):
         fixed = (memory.fixed_bytes(job) for job, _ in occupants)

@@ -1,7 +1,7 @@
 """The physics of a cluster: each job by its model's profile, placed where it is placed.
 
 Speeds are relative to the job alone on its requested GPUs, well placed, on the cluster's first
-GPU type: that is what `duration_s` of a trace means.
+GPU type, as `duration_s` of a trace is.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.record.log import fact_of, read_log
-from dovetail.record.metrics import Window, job_frame, summarize
+from dovetail.record.metrics import Window, job_frame
 from dovetail.record.tally import Tally
 from dovetail.study.options import Options
 from dovetail.study.run import build_physics
@@ -93,12 +93,6 @@ class Recording:
     def jobs(self) -> pl.DataFrame:
         """Returns the table in `jobs.csv` of the run, computed from the log."""
         return job_frame(self.last_asked, self.tally())
-
-    def summary(self) -> dict[str, float | int | str | None]:
-        """Returns the metrics of the run, computed from the log."""
-        tally = self.tally()
-        jobs = job_frame(self.last_asked, tally)
-        return summarize(self.trace, tally, jobs, self.options.window)
 
 
 @dataclass(frozen=True, slots=True)

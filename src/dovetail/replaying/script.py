@@ -119,6 +119,8 @@ def _lives(recording: Recording) -> list[list[ScriptedStay]]:
                 placed.add(job)
             case Stopped(t, job, why, done_s):
                 placed.discard(job)
+                # Preemptions are the policy's, and nodes go down by the capacity timeline: both
+                # happen again by themselves in the simulation.
                 if why not in (PREEMPTED, NODE_DOWN):
                     lives[job][-1].leaves.append((t, why, done_s > 0))
             case Withdrawn(t, job):
@@ -161,6 +163,8 @@ def _follows(
             if life.arrivals and 0 <= life.arrivals[0] - t <= SOON_S
         ]
         if causes:
+            # The latest cause decides. The arrival leaves the fixed times: in the simulation it
+            # follows its cause, which may happen at another time than it did.
             t, other, on_start = max(causes)
             table = after_start if on_start else after_end
             table.setdefault(other, []).append(ScriptedFollower(row, life.arrivals.pop(0) - t))

@@ -14,12 +14,11 @@ from dovetail.algorithms.demand import JobDemand, ScalingCurve, elastic_demand, 
 from dovetail.algorithms.interleaving import interleaved_demand
 from dovetail.algorithms.speed import SpeedTimeline
 from dovetail.core.beliefs import Physics
-from dovetail.core.errors import InputError
 from dovetail.core.job import Floats
 from dovetail.core.policy import Policy
 from dovetail.core.trace import Trace
 from dovetail.physics.sharing.interleave import InterleaveRule, exclusive_s
-from dovetail.study.options import Options, adopted
+from dovetail.study.options import Options
 from dovetail.study.run import build_physics, placeable
 
 PAIR_MAX = 2.0
@@ -78,11 +77,7 @@ def bound(trace: Trace, options: Options, powers: Powers) -> LowerBounds:
 
     Jobs that the cluster can never hold are left out, as in a run. Raises InputError.
     """
-    if not len(trace):
-        raise InputError("trace", "it holds no usable job")
-    trace, _ = placeable(adopted(trace, options.adopt, options.seed), options)
-    if not len(trace):
-        raise InputError("trace", "no job fits the cluster", "give a larger --cluster")
+    trace, _ = placeable(trace, options)
     physics = build_physics(trace, options)
     capacity = _capacity(trace, options)
     shareable = bool(trace.jobs.shareable.any())
@@ -100,7 +95,7 @@ def bound(trace: Trace, options: Options, powers: Powers) -> LowerBounds:
 def _shortest_s(trace: Trace, physics: Physics) -> Floats:
     """Returns the least time of each job on its requested GPUs, wherever they are.
 
-    It is the duration, but for pipelines: what counts as well placed there can be beaten.
+    It is the duration, except for pipelines, where a placement may beat the well placed one.
     """
     jobs = trace.jobs
     kind_of = physics.kind_of
@@ -114,7 +109,7 @@ def _interleaved(trace: Trace, physics: Physics, capacity: SpeedTimeline) -> Job
     """Returns the demand of jobs on their requested GPUs whose stages may take turns.
 
     Of each GPU a job needs every resource for its stage, alone or in a set, and one of the seats
-    of a set. A job that takes turns with nobody, or whose stages are not known, needs it whole.
+    of a set. A job that takes no turns, or whose stages are unknown, needs it whole.
     """
     jobs = trace.jobs
     stage_s = exclusive_s(physics.sharing.interleaving)[physics.kind_of]

@@ -148,10 +148,10 @@ def _windows(trace: Trace, replication: Replication) -> list[Trace]:
         )
     starts = np.linspace(float(submit[0]), float(submit[-1]) - window_s, count)
     rows = [np.flatnonzero((submit >= s) & (submit < s + window_s)) for s in starts.tolist()]
-    found = [trace.take(inside) for inside in rows if len(inside)]
-    if not found:
+    windows = [trace.take(inside) for inside in rows if len(inside)]
+    if not windows:
         raise InputError("--windows", "no job was submitted in any of them")
-    return found
+    return windows
 
 
 def _bounds(
@@ -164,8 +164,8 @@ def _bounds(
 
 
 def _bound_s(bounds: Mapping[Powers, LowerBounds], policy: Policy) -> float | None:
-    found = bounds.get(powers_of(policy)) if judges(policy) else None
-    return None if found is None else found.mean_jct_s
+    bound = bounds.get(powers_of(policy)) if judges(policy) else None
+    return None if bound is None else bound.mean_jct_s
 
 
 def _bounds_dict(bounds: Mapping[Powers, LowerBounds]) -> dict[str, object]:
@@ -178,8 +178,8 @@ def _bounds_dict(bounds: Mapping[Powers, LowerBounds]) -> dict[str, object]:
         "kind": f"{first.best.name}; {first.powers.words}",
         "makespan_s": first.makespan_s,
         "all": {
-            powers.words: {b.name: b.mean_jct_s for b in found.bounds}
-            for powers, found in bounds.items()
+            powers.words: {b.name: b.mean_jct_s for b in tightest.bounds}
+            for powers, tightest in bounds.items()
         },
     }
 

@@ -64,12 +64,12 @@ DEFAULTS: OptionTexts = {
 }
 
 
-def read_options(given: OptionTexts) -> Options:
+def read_options(option_texts: OptionTexts) -> Options:
     """Returns the options of a run. Raises InputError."""
-    unknown = [key for key in given if key not in DEFAULTS]
+    unknown = [key for key in option_texts if key not in DEFAULTS]
     if unknown:
         raise InputError(f"option '{unknown[0]}'", "no such option", nearest(unknown[0], DEFAULTS))
-    texts: OptionTexts = {**DEFAULTS, **given}
+    texts: OptionTexts = {**DEFAULTS, **option_texts}
     cluster = read_cluster(texts["cluster"], device_memory_bytes)
     for profiles in texts["profiles"]:
         load_profiles(Path(profiles))  # Raises an error before the trace is read.

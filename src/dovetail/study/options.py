@@ -104,20 +104,20 @@ ADOPTED = ("elastic", "shareable")
 
 def parse_adopt(text: str) -> tuple[tuple[str, float], ...]:
     """Returns the fractions of a text like `elastic:0.5,shareable:1`. Raises InputError."""
-    given: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for part in filter(None, text.split(",")):
         name, _, number = part.partition(":")
         if name not in ADOPTED:
             raise InputError("--adopt", f"unknown flag '{name}'", nearest(name, ADOPTED))
-        if name in given:
+        if name in shares:
             raise InputError("--adopt", f"'{name}' occurs twice")
         try:
-            given[name] = float(number)
+            shares[name] = float(number)
         except ValueError:
             raise InputError("--adopt", f"'{part}' needs a fraction", "as in elastic:0.5") from None
-        if not 0 <= given[name] <= 1:
+        if not 0 <= shares[name] <= 1:
             raise InputError("--adopt", f"'{part}' must be between 0 and 1")
-    return tuple(sorted(given.items()))
+    return tuple(sorted(shares.items()))
 
 
 def adopted(trace: Trace, adopt: tuple[tuple[str, float], ...], seed: int) -> Trace:

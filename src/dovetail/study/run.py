@@ -47,7 +47,7 @@ from dovetail.record.tally import Tally
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
 from dovetail.study.options import Options, adopted
-from dovetail.study.uncertainty import Interval, blocks, mean_interval
+from dovetail.study.uncertainty import Interval, blocks, intervals
 from dovetail.version import __version__
 
 assert dovetail.policies
@@ -82,14 +82,21 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def placeable(trace: Trace, options: Options) -> tuple[Trace, int]:
-    """Returns the jobs that fit the empty cluster, and the number of the others."""
-    jobs = trace.jobs
-    empty = Occupancy(options.cluster, jobs)
+    """Returns the jobs of a run with its flags, and the number of jobs that can never fit.
+
+    Raises InputError if no job is left.
+    """
+    if not len(trace):
+        raise InputError("trace", "it contains no usable job")
+    trace = adopted(trace, options.adopt, options.seed)
+    empty = Occupancy(options.cluster, trace.jobs)
     shape_of, shapes = shapes_on(empty)
     fits = [options.placing.find(empty, shape) is not None for shape in shapes]
     rows = np.array([i for i, s in enumerate(shape_of) if fits[s]], dtype=np.int64)
-    out = len(trace) - len(rows)
-    return (trace.take(rows) if out else trace), out
+    if not len(rows):
+        raise InputError("trace", "no job fits the cluster", "use a larger --cluster")
+    left_out = len(trace) - len(rows)
+    return (trace.take(rows) if left_out else trace), left_out
 
 
 def granted(forecast: Forecast) -> frozenset[str]:
@@ -166,11 +173,7 @@ def simulate(
     `log_to` is the file for the event log; `keep_spans` fills `spans`, for reports and timelines.
     """
     began = perf_counter()
-    if not len(trace):
-        raise InputError("trace", "it contains no usable job")
-    trace, left_out = placeable(adopted(trace, options.adopt, options.seed), options)
-    if not len(trace):
-        raise InputError("trace", "no job fits the cluster", "use a larger --cluster")
+    trace, left_out = placeable(trace, options)
     scene = build_scene(trace, options)
     check_needs(policy, granted(scene.forecast), options.without)
     manifest = _manifest(trace, policy, options, left_out)
@@ -233,7 +236,8 @@ def _interval(jobs: pl.DataFrame, options: Options) -> Interval:
     submit = jobs["submit_s"].to_numpy()
     jct = jobs["jct_s"].cast(pl.Float64).to_numpy().copy()
     jct[~options.window.rows(submit)] = np.nan
-    return mean_interval(blocks(submit, {"run": jct}), "run", options.seed)
+    means, _ = intervals(blocks(submit, {"run": jct}), "run", options.seed)
+    return means["run"]
 
 
 def _manifest(trace: Trace, policy: Policy, options: Options, left_out: int) -> dict[str, object]:

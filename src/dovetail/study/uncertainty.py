@@ -196,14 +196,6 @@ def intervals(
     return means, ratios
 
 
-def mean_interval(samples: Samples, policy: str, seed: int) -> Interval:
-    """Returns the mean JCT of one policy, as in `intervals`."""
-    rng = np.random.default_rng(seed)
-    draws = rng.integers(0, samples.units, (RESAMPLES, samples.units))
-    sums = (samples.flow_s[policy], samples.jobs[policy])
-    return _interval(samples, draws, sums, None, policy in samples.silent)
-
-
 Sums = tuple[Floats, Floats]
 """Sums of JCTs and numbers of jobs; the last axis is the unit."""
 

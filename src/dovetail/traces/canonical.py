@@ -47,15 +47,15 @@ def write_trace(trace: Trace, path: Path | str) -> None:
     path = Path(path)
     frame = to_frame(trace)
     if path.suffix == ".parquet":
-        write_output(path, lambda stream: stream.write(_parquet_bytes(frame)))
+        data = _parquet_bytes(frame)
     elif path.suffix == ".gz":
-        text = frame.write_csv().encode()
         # Without a time stamp and a name, the same trace gives the same bytes.
-        write_output(path, lambda stream: stream.write(gzip.compress(text, 6, mtime=0)))
+        data = gzip.compress(frame.write_csv().encode(), 6, mtime=0)
     elif path.suffix == ".csv":
-        write_output(path, lambda stream: stream.write(frame.write_csv().encode()))
+        data = frame.write_csv().encode()
     else:
         raise InputError(str(path), "unknown file type", "use .csv, .csv.gz or .parquet")
+    write_output(path, lambda stream: stream.write(data))
 
 
 def write_apart(parts: Mapping[str, Trace], folder: Path) -> dict[Path, Trace]:
@@ -112,10 +112,13 @@ def is_parquet(path: Path) -> bool:
 
 def canonical_rows(path: Path) -> Rows:
     """Returns the unchecked rows of a canonical file. Raises InputError."""
-    return _parquet_rows(path) if is_parquet(path) else _csv_rows(path)
+    frame, names = _parquet_columns(path) if is_parquet(path) else _csv_columns(path)
+    counts = Counter({f"ignored column: {c}": frame.height for c in names if c not in CANONICAL})
+    return Rows(frame, frame.height, counts)
 
 
-def _csv_rows(path: Path) -> Rows:
+def _csv_columns(path: Path) -> tuple[pl.DataFrame, list[str]]:
+    """Returns the canonical columns of a file, and the names of all its columns."""
     table = read_delimited(path)
     table.need(*REQUIRED)
     columns = [table.text("job_id")]
@@ -124,9 +127,7 @@ def _csv_rows(path: Path) -> Rows:
     columns += [_flag(table, c) for c in FLAGS if table.has(c)]
     if table.has("status"):
         columns.append(_status(table))
-    ignored = [c for c in table.columns if c not in CANONICAL]
-    counts = Counter({f"ignored column: {c}": len(table) for c in ignored})
-    return Rows(pl.DataFrame(columns), len(table), counts)
+    return pl.DataFrame(columns), table.columns
 
 
 def _flag(table: Delimited, column: str) -> pl.Series:
@@ -146,7 +147,8 @@ def _status(table: Delimited) -> pl.Series:
     return text
 
 
-def _parquet_rows(path: Path) -> Rows:
+def _parquet_columns(path: Path) -> tuple[pl.DataFrame, list[str]]:
+    """Returns the canonical columns of a file, and the names of all its columns."""
     try:
         frame = pl.read_parquet(path.read_bytes())
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
@@ -155,13 +157,8 @@ def _parquet_rows(path: Path) -> Rows:
     for column in REQUIRED:
         if column not in frame.columns:
             raise InputError(str(path), f"has no column '{column}'")
-    ignored = [c for c in frame.columns if c not in CANONICAL]
-    counts = Counter({f"ignored column: {c}": frame.height for c in ignored})
-    return Rows(
-        pl.DataFrame([_typed(path, frame[c]) for c in CANONICAL if c in frame.columns]),
-        frame.height,
-        counts,
-    )
+    columns = [_typed(path, frame[c]) for c in CANONICAL if c in frame.columns]
+    return pl.DataFrame(columns), frame.columns
 
 
 def _typed(path: Path, column: pl.Series) -> pl.Series:

@@ -25,7 +25,6 @@ REPEATED_HOUR = "local time in an hour that happened twice, read as its first pa
 
 _OFFSET = r"(Z|[+-]\d{2}:?\d{2})$"
 _Pass = Literal["earliest", "latest"]
-_PASSES: tuple[_Pass, _Pass] = ("earliest", "latest")
 _FORMAT = "%Y-%m-%d %H:%M:%S%.f"
 
 
@@ -60,16 +59,14 @@ def moments(texts: pl.Series, zone: str) -> Moments:
     """Returns the times in a text column. Texts with an offset use it, the others `zone`."""
     clean = texts.cast(pl.String).str.strip_chars().str.replace("T", " ", literal=True)
     has_offset = clean.str.contains(_OFFSET).fill_null(False)
+    # Both passes are parsed: which one is meant depends on the other times of the same row.
+    bare = clean.str.replace(_OFFSET, "") if has_offset.any() else clean
+    naive = bare.str.to_datetime(_FORMAT, strict=False, time_unit="us")
+    first, later = _in_zone(naive, zone, "earliest"), _in_zone(naive, zone, "latest")
     if not has_offset.any():
-        naive = clean.str.to_datetime(_FORMAT, strict=False, time_unit="us")
-        return Moments(_in_zone(naive, zone, "earliest"), _in_zone(naive, zone, "latest"))
-    naive = clean.str.replace(_OFFSET, "").str.to_datetime(_FORMAT, strict=False, time_unit="us")
-    passes = []
-    for ambiguous in _PASSES:
-        local = _in_zone(naive, zone, ambiguous)
-        absolute = _seconds(naive.dt.replace_time_zone("UTC")) - _offsets(clean)
-        passes.append(absolute.zip_with(has_offset, local))
-    return Moments(*passes)
+        return Moments(first, later)
+    absolute = _seconds(naive.dt.replace_time_zone("UTC")) - _offsets(clean)
+    return Moments(absolute.zip_with(has_offset, first), absolute.zip_with(has_offset, later))
 
 
 def check_zone(zone: str) -> None:
@@ -103,17 +100,9 @@ def monday_before(epoch_s: float, offset_s: float) -> float:
 def _in_zone(naive: pl.Series, zone: str, ambiguous: _Pass) -> pl.Series:
     """Returns Unix seconds; a local time that the clocks skip means one hour later."""
     frame = pl.DataFrame({"t": naive})
-    there = pl.col("t").dt.replace_time_zone(zone, ambiguous=ambiguous, non_existent="null")
-    pushed = (
-        pl.col("t")
-        .dt.offset_by("1h")
-        .dt.replace_time_zone(
-            zone,
-            ambiguous=ambiguous,
-            non_existent="null",
-        )
-    )
-    return _seconds(frame.select(pl.coalesce(there, pushed))["t"])
+    local = pl.col("t"), pl.col("t").dt.offset_by("1h")
+    zoned = (t.dt.replace_time_zone(zone, ambiguous=ambiguous, non_existent="null") for t in local)
+    return _seconds(frame.select(pl.coalesce(*zoned))["t"])
 
 
 def _seconds(times: pl.Series) -> pl.Series:

@@ -91,13 +91,17 @@ class Delimited:
             for ours, theirs in {**needed, **present}.items()
         ]
 
-    def error(self, column: str, bad: pl.Series, trouble: str) -> InputError:
+    def row_ids(self) -> pl.Series:
+        """Returns the row numbers from 0 as job ids, for a file without ids."""
+        return pl.int_range(len(self), eager=True).cast(pl.String).alias("job_id")
+
+    def error(self, column: str, bad: pl.Series, what: str) -> InputError:
         """Returns an error with the line and the value of the first bad row of a column."""
         first = int(bad.arg_max() or 0)
         value = str(self.frame[column][first])
         shown = value if len(value) <= 40 else value[:37] + "..."
         return InputError(
-            f"{self.path}, line {self.line_of(first)}, column {column}", f"{shown!r} {trouble}"
+            f"{self.path}, line {self.line_of(first)}, column {column}", f"{shown!r} {what}"
         )
 
     def line_of(self, position: int) -> int:

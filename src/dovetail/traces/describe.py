@@ -219,7 +219,7 @@ def _mean_by(jobs: Ints, kind: Ints, kinds: int) -> tuple[float, ...]:
 def gpu_seconds_by_day(trace: Trace) -> Floats:
     """Returns the requested GPU-seconds by day of submission, counted from the first one."""
     day = ((trace.jobs.submit_s - trace.jobs.submit_s[0]) // DAY_S).astype(np.int64)
-    return np.bincount(day, weights=trace.jobs.gpus * trace.duration_s)
+    return np.bincount(day, weights=trace.jobs.gpus * trace.duration_s).astype(np.float64)
 
 
 def _load(trace: Trace, gpus: int) -> LoadSummary:

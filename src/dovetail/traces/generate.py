@@ -26,8 +26,8 @@ DEADLINE_FACTORS = (1.5, 2.5)
 LIMIT_STEPS_S = tuple(
     h * 3600.0 for h in (0.25, 0.5, 1, 2, 4, 8, 12, 24, 48, 96, 168, 336, 720, 1440, 2880)
 )
-"""Time limits users ask for: round ones. Assumption, as is the overestimate: users run a uniform
-share between a tenth and all of what they ask for, before it is rounded up to the next step."""
+"""Time limits that users request: round ones. Assumption, as is the overestimate: users run a
+uniform share between a tenth and all of their limit, before it is rounded up to the next step."""
 
 LONGEST_SHARE = 0.38
 """The longest job, over the length of the trace: Philly's ran 49 of 129 days. A month with jobs
@@ -103,15 +103,17 @@ def generate(recipe: Recipe) -> Trace:
     return assign_models(trace, recipe.models, seed=recipe.seed) if recipe.models else trace
 
 
-def _draft(recipe: Recipe, when: np.random.Generator, what: np.random.Generator) -> GeneratedJobs:
+def _draft(
+    recipe: Recipe, arrivals_rng: np.random.Generator, jobs_rng: np.random.Generator
+) -> GeneratedJobs:
     if recipe.kind == "pai-like":
-        return pai_like(recipe.jobs, recipe.days, what, recipe.recurrent)
+        return pai_like(recipe.jobs, recipe.days, jobs_rng, recipe.recurrent)
     arrivals = {
-        "philly-like": lambda: cyclic(recipe.jobs, recipe.days, when, bursts=recipe.bursts),
-        "poisson": lambda: poisson(recipe.jobs, recipe.days, when),
+        "philly-like": lambda: cyclic(recipe.jobs, recipe.days, arrivals_rng, bursts=recipe.bursts),
+        "poisson": lambda: poisson(recipe.jobs, recipe.days, arrivals_rng),
         "burst": lambda: at_once(recipe.jobs),
     }[recipe.kind]()
-    return philly_like(arrivals, what)
+    return philly_like(arrivals, jobs_rng)
 
 
 def _fitted(draft: GeneratedJobs, recipe: Recipe) -> GeneratedJobs:
@@ -135,20 +137,20 @@ def _fitted(draft: GeneratedJobs, recipe: Recipe) -> GeneratedJobs:
 def _stretched(draft: GeneratedJobs, wanted_gpu_s: float, recipe: Recipe) -> Floats:
     """Returns run times, stretched by one factor, that ask for the recipe's load."""
 
-    def asked(factor: float) -> float:
+    def requested_gpu_s(factor: float) -> float:
         return float((draft.gpus * _times(draft, factor)).sum())
 
     low, high = 0.0, 1.0
-    while asked(high) < wanted_gpu_s:
+    while requested_gpu_s(high) < wanted_gpu_s:
         low, high = high, high * 2.0
         if high > 2.0**40:
-            most = asked(high) / wanted_gpu_s * (recipe.load or 0.0)
+            most = requested_gpu_s(high) / wanted_gpu_s * (recipe.load or 0.0)
             raise InputError(
                 "load", f"{recipe.jobs} jobs reach {most:.2f} at most", "ask for more jobs"
             )
     for _ in range(50):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if asked(middle) < wanted_gpu_s else (low, middle)
+        low, high = (middle, high) if requested_gpu_s(middle) < wanted_gpu_s else (low, middle)
     return _times(draft, high)
 
 

@@ -22,7 +22,8 @@ _BLANK = " \t\r\n"
 def json_entries(path: Path) -> Iterator[tuple[int, object]]:
     """Yields the line and the value of each entry of a file. Raises InputError."""
     feed = _Feed(path)
-    feed.expect("[", "expected a JSON list")
+    if feed.take() != "[":
+        raise feed.error("expected a JSON list")
     if feed.peek() == "]":
         return
     while True:
@@ -46,12 +47,8 @@ class _Feed:
         self._line = 1
         self._ended = False
 
-    def error(self, trouble: str) -> InputError:
-        return InputError(f"{self._path}, line {self._line}", trouble)
-
-    def expect(self, mark: str, trouble: str) -> None:
-        if self.take() != mark:
-            raise self.error(trouble)
+    def error(self, what: str) -> InputError:
+        return InputError(f"{self._path}, line {self._line}", what)
 
     def peek(self) -> str:
         """Returns the next character that is not whitespace; '' at the end."""
@@ -84,9 +81,9 @@ class _Feed:
             except RecursionError:
                 raise self.error("the entry is nested too deeply") from None
             except ValueError as error:
-                trouble = getattr(error, "msg", str(error))
+                what = getattr(error, "msg", str(error))
                 if self._ended or self._is_broken(error):
-                    raise self.error(f"the JSON is invalid or truncated: {trouble}") from None
+                    raise self.error(f"the JSON is invalid or truncated: {what}") from None
             if len(self._text) - self._at > ENTRY_LIMIT:
                 raise self.error(f"an entry does not end within {ENTRY_LIMIT} characters")
             self._more()

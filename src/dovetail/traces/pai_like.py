@@ -17,7 +17,7 @@ from dovetail.traces.rows import adjusted
 
 GPUS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 GPU_SHARES = (0.12, 0.20, 0.30, 0.345, 0.02, 0.01, 0.005)
-"""Requests before rounding up. Assumption, made to match the published mean, median and maximum."""
+"""Requests before rounding up. Assumption: they match the published mean, median and maximum."""
 
 DURATION_MEDIAN_S, DURATION_MEAN_S, DURATION_MAX_S = 480.667, 4787.109, 626_371.0
 """Published."""
@@ -54,13 +54,13 @@ def pai_like(
     sizes = _group_sizes(jobs, recurrent, rng)
     group = _in_time(np.repeat(np.arange(len(sizes)), sizes), len(sizes), rng)
     user = rng.choice(USERS, size=len(sizes), p=zipf_weights(USERS, USER_POWER))
-    asked = rng.choice(GPUS, size=len(sizes), p=GPU_SHARES)[group]
+    requested = rng.choice(GPUS, size=len(sizes), p=GPU_SHARES)[group]
     duration = _durations(group, len(sizes), rng)
     failed = rng.uniform(size=jobs) < FAILED_SHARE
-    fractions = int((asked < 1.0).sum())
+    fractions = int((requested < 1.0).sum())
     return GeneratedJobs(
         spread(jobs, days, rng),
-        np.ceil(asked).astype(np.int64),
+        np.ceil(requested).astype(np.int64),
         duration,
         np.where(failed, FAILED, COMPLETED).astype(np.int8),
         numbered("user", user[group]),

@@ -1,4 +1,4 @@
-"""Reads the bytes of a trace file in pieces, and rejects what is not text.
+"""Reads the bytes of a trace file in pieces, and rejects binary data.
 
 A line longer than `LINE_LIMIT_BYTES` is an error at once, so that a file of one huge line is never
 in memory.

@@ -72,11 +72,7 @@ def read_job_iterations(path: Path) -> JobIterations:
     if bad.any():
         raise table.error("iterations", bad, "is not a number of iterations")
     known = dict(zip(table.text("model").to_list(), values.to_list(), strict=True))
-
-    def iterations(model: str, batch_size: int) -> float | None:
-        return known.get(model)
-
-    return iterations
+    return lambda model, batch_size: known.get(model)
 
 
 def _gavel(path: Path, gpu_type: str) -> StepTimes:

@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import overload
 
-import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float64]
+from dovetail.core.job import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +46,6 @@ class Efficiency:
         """Returns the steps of the initial batch in each phase."""
         return tuple(b - a for a, b in pairwise((0.0, *self.progress)))
 
-    @property
-    def most_gpus(self) -> int:
-        """Returns the most GPUs that some batch still gives their least to."""
-        return self.max_batch // self.least_per_gpu
-
     def gain(self, batch: float, phase: int) -> float:
         """Returns the steps of the initial batch that one step of `batch` is worth."""
         worth = batch / self.initial_batch
@@ -69,5 +61,5 @@ def sample_worth(noise_scale: float, reference: float, batch: float) -> float: .
 @overload
 def sample_worth(noise_scale: float, reference: float, batch: Floats) -> Floats: ...
 def sample_worth(noise_scale: float, reference: float, batch: float | Floats) -> float | Floats:
-    """Returns what a sample in `batch` is worth of one in `reference`."""
+    """Returns the worth of a sample in `batch` over that of one in `reference`."""
     return (noise_scale + reference) / (noise_scale + batch)

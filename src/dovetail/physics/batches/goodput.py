@@ -26,7 +26,7 @@ from dovetail.physics.speed.throughput import correction, iteration_s, spread
 from dovetail.physics.zoo.models import shipped
 from dovetail.physics.zoo.profile import ModelProfile
 
-NODES_TOLD_APART = 3
+NODES_DISTINGUISHED = 3
 """Rings inside a node, over two nodes, and over three or more (physics/network.py)."""
 CANDIDATES = 50
 """Global batches tried between the least and the most, in geometric steps, as Pollux does."""
@@ -45,7 +45,7 @@ class BatchKind:
     """The global batch as requested."""
     gpus_per_node: int
     by_count: bool = False
-    """Holds whether all placements count as good ones."""
+    """True if all placements count as good ones."""
 
     def nodes_for(self, gpus: int) -> int:
         """Returns the fewest nodes that hold so many GPUs."""
@@ -82,7 +82,7 @@ def best_batches(kind: BatchKind, done_s: float, max_gpus: int) -> BestBatches:
 
 
 def training(model: str, gpus: int, batch: int, family: str = "") -> tuple[float, float] | None:
-    """Returns the iterations and seconds of the training the source of a model made, well placed.
+    """Returns the iterations and seconds of the training in the source of a model, well placed.
 
     None where the zoo has no such model or does not know how it learns.
     """
@@ -140,9 +140,9 @@ def _relative_speed(
 
 @lru_cache(maxsize=1024)
 def _as_requested(kind: BatchKind, max_gpus: int) -> BestBatches:
-    speed = np.zeros((NODES_TOLD_APART + 1, max_gpus + 1))
+    speed = np.zeros((NODES_DISTINGUISHED + 1, max_gpus + 1))
     wanted_s = _requested_s(kind)
-    for nodes in range(1, NODES_TOLD_APART + 1):
+    for nodes in range(1, NODES_DISTINGUISHED + 1):
         for gpus in range(nodes, max_gpus + 1):
             took_s = iteration_s(
                 kind.profile,
@@ -163,10 +163,10 @@ def _best(kind: BatchKind, phase: int, max_gpus: int) -> BestBatches:
     batch = gpus * steps * micro
     worth = sample_worth(known.value.noise_scale[phase], kind.batch, batch)
     reference = kind.batch / _requested_s(kind)
-    shape = (NODES_TOLD_APART + 1, max_gpus + 1)
+    shape = (NODES_DISTINGUISHED + 1, max_gpus + 1)
     best = BestBatches(np.zeros(shape), np.zeros(shape, np.int64), np.ones(shape, np.int64))
     columns = np.arange(max_gpus)
-    for nodes in range(1, NODES_TOLD_APART + 1):
+    for nodes in range(1, NODES_DISTINGUISHED + 1):
         took_s = _took_s(kind, nodes, gpus, steps * micro, steps)
         speed = np.where(allowed & (gpus >= nodes), batch / took_s / reference * worth, 0.0)
         chosen = speed.argmax(axis=0), columns
@@ -180,7 +180,7 @@ def _candidates(known: Efficiency, gpus: Floats) -> tuple[Floats, Floats, Bools]
     """Returns micro-batches and accumulation steps [candidate, GPUs], and which are allowed.
 
     One GPU accumulates above the initial batch: of a single micro-batch the noise of the
-    gradient cannot be told (AdaptDL, goodput.py).
+    gradient cannot be estimated (AdaptDL, goodput.py).
     """
     least = np.maximum(known.initial_batch, known.least_per_gpu * gpus)
     each = np.geomspace(np.minimum(least, known.max_batch), known.max_batch, CANDIDATES) / gpus

@@ -1,7 +1,7 @@
-"""How wrong a belief is, axis by axis: parsed from `--belief`, drawn by hash and never by chance.
+"""How wrong a belief is, axis by axis: parsed from `--belief`, drawn by hash.
 
-Each axis touches answers of its own; how long jobs are is the forecast's. Every error depends on
-a seed and on what it is an error of, so it is the same whenever it is asked for.
+Each axis affects other answers; the lengths of jobs are the forecast's. Every error is a hash of a
+seed and of what it is an error of, so it does not depend on the order of the calls.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Blur:
         """
         if text == "exact":
             return Blur()
-        given: dict[str, float] = {}
+        spreads: dict[str, float] = {}
         for word in text.split(","):
             name, _, argument = word.partition(":")
             if name != "noisy" and name not in AXES:
@@ -56,12 +56,12 @@ class Blur:
                 value = float(argument)
             except ValueError:
                 example = f"as in {name}:0.2"
-                raise InputError(f"--belief {name}", "it wants a spread", example) from None
+                raise InputError(f"--belief {name}", "it needs a spread", example) from None
             for axis in AXES[:2] if name == "noisy" else (name,):
-                if axis in given:
+                if axis in spreads:
                     raise InputError("--belief", f"{axis} is given twice")
-                given[axis] = value
-        return replace(Blur(), **given)
+                spreads[axis] = value
+        return replace(Blur(), **spreads)
 
 
 def normal(key: str) -> float:

@@ -1,8 +1,9 @@
-"""What a cluster learns while its jobs train, and what it therefore believes."""
+"""Updates a belief from the speeds, memory and stages that are measured while jobs train."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from operator import itemgetter
 
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.job import JobTable
@@ -12,7 +13,6 @@ from dovetail.physics.beliefs.learning_groups import LearningGroups
 from dovetail.physics.beliefs.measured import (
     BeliefBasis,
     SpeedFactors,
-    batch_parts,
     differs,
     is_plain,
     measured_physics,
@@ -21,9 +21,9 @@ from dovetail.physics.beliefs.measurements import MeasurementKey, Measurements, 
 
 
 class Learning:
-    """What a cluster learns from its jobs; `physics` is what it believes now.
+    """The measurements of a cluster's jobs; `physics` is the belief that follows from them now.
 
-    `unsaved` is true if there is more to `dump` than at the last call. `said` is the dump of an
+    `unsaved` is true if there is more to `dump` than at the last call. `stored` is the dump of an
     earlier controller. A sample of a `paced` job is a millisecond of its request, not of its model,
     so jobs with different requests are different models there. Of `trusted` models (None: of all)
     the prior keeps its shape where nothing was measured.
@@ -33,13 +33,13 @@ class Learning:
         self,
         prior: Physics,
         jobs: JobTable,
-        said: str = "",
+        stored: str = "",
         trusted: Collection[str] | None = (),
         *,
         paced: bool = False,
     ) -> None:
         self._prior, self._jobs = prior, jobs
-        self.measurements = Measurements.load(said)
+        self.measurements = Measurements.load(stored)
         self._groups = LearningGroups(prior.structure, jobs, paced)
         trusted = None if trusted is None else frozenset(trusted)
         self._basis = BeliefBasis(prior, jobs, self.measurements, self._groups, trusted)
@@ -73,6 +73,8 @@ class Learning:
                 changed |= self._alone(job, placement, reading)
             elif len(neighbours) == 1:
                 changed |= self._beside(job, placement, neighbours[0], reading)
+        # A new belief makes every table by kind stale and triggers a decision, so there is none for
+        # a confirmed value, though the measurement itself is stored.
         if not (changed and self._matters(job)):
             return False
         self._believe()
@@ -93,6 +95,7 @@ class Learning:
         """
         even = gpu_memory_bytes / (len(neighbours) + 1)
         others = 0.0
+        # Neighbours first: the job is then believed to hold more than all of them leave.
         for other, there in neighbours:
             held = self.physics.memory.held_bytes(other, there)
             if not held:
@@ -101,11 +104,11 @@ class Learning:
             others += self.physics.memory.fixed_bytes(other) if turns else held or even
         self._lacks(job, placement, min(gpu_memory_bytes, gpu_memory_bytes - others + 1.0))
         self._believe()
-        together = sorted([(job, placement), *neighbours], key=_job)
+        together = sorted([(job, placement), *neighbours], key=itemgetter(0))
         return not self.physics.memory.fits(together, gpu_memory_bytes)
 
     def _lacks(self, job: int, placement: Placement, least: float) -> None:
-        key, parts = self._groups.key_of[job], batch_parts(self._basis, job, placement)
+        key, parts = self._groups.key_of[job], self._basis.batch_parts(job, placement)
         self._note(job, self.measurements.lacked_bytes(key, parts, least))
 
     def solo_rate(self, job: int) -> float:
@@ -118,18 +121,18 @@ class Learning:
         return self.measurements.ratios(key_of[job], key_of[other]).get((steps, other_steps), 0.0)
 
     def forget(self, job: int) -> None:
-        """Drops what only a job that is over could use."""
+        """Drops the measurements that only a job that has ended could use."""
         key = self._groups.key_of[job]
         if key.own:
             self.measurements.forget(key)
 
     def dump(self) -> str:
-        """Returns what is known of models, as the `said` of a later controller."""
+        """Returns the measurements of models, as the `stored` of a later controller."""
         self.unsaved = False
         return self.measurements.dump()
 
     def _matters(self, job: int) -> bool:
-        """True if a plan may change by what is learned of a job.
+        """True if measurements of a job may change a plan.
 
         A job of no known model, with fixed GPUs of its own, changes no plan. There may be thousands
         of such jobs, and each would trigger a decision.
@@ -138,12 +141,12 @@ class Learning:
         return known or bool(self._jobs.elastic[job] or self._jobs.shareable[job])
 
     def _note(self, job: int, changed: bool) -> bool:
-        """Marks a change of what is known of a model as unsaved; returns `changed`."""
+        """Marks a changed measurement of a model as unsaved; returns `changed`."""
         self.unsaved |= changed and not self._groups.key_of[job].own
         return changed
 
     def _holds(self, job: int, placement: Placement, reading: SpeedMeasurement) -> bool:
-        """Learns what a worker holds; returns whether another amount was believed."""
+        """Learns the memory of a worker; returns whether another amount was believed."""
         if not reading.memory_bytes or placement.samples:
             return False
         believed = self.physics.memory.held_bytes(job, placement)
@@ -169,7 +172,7 @@ class Learning:
         return changed
 
     def _speeds(self, factors: SpeedFactors, key: MeasurementKey) -> list[float]:
-        """Returns what is believed of a key's kinds on each number of GPUs, over the guess."""
+        """Returns believed over prior speeds of a key's kinds, by number of GPUs."""
         width, example = self._jobs.widest_gpus, self._groups.example
         rows = (factors.upto(example[kind], width) for kind in self._groups.of_key[key])
         return [factor for row in rows for factor in row.tolist()]
@@ -195,7 +198,3 @@ class Learning:
         rates = self._prior.speed.rates(placement.gpus)
         well = float(rates[self._prior.kind_of[job], placement.gpus])
         return self._prior.rate(job, placement) / well if well > 0 else 1.0
-
-
-def _job(occupant: Neighbour) -> int:
-    return occupant[0]

@@ -1,4 +1,4 @@
-"""Who learns from whom: jobs of one model and batch, whatever else they are."""
+"""Groups of jobs that learn from each other: those of one model and batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dovetail.physics.beliefs.measurements import MeasurementKey
 
 
 class LearningGroups:
-    """What each job learns from, and its kind: alike in the guess and in what can be learned."""
+    """The group of each job, and its kind: one kind in the prior, and one group."""
 
     def __init__(self, prior: Structure, jobs: JobTable, paced: bool = False) -> None:
         self._prior, self._paced = prior, paced
@@ -43,7 +43,7 @@ class LearningGroups:
 
 
 def _key(jobs: JobTable, job: int, paced: bool) -> MeasurementKey:
-    """Returns what a job learns from: its model, else its recurrence, else itself."""
+    """Returns the group of a job: by its model, else its recurrence, else of its own."""
     batch = int(jobs.batch_size[job])
     model, recurrence = jobs.model.text(job), jobs.recurrence.text(job)
     name = model or (f"~{recurrence}" if recurrence else "")

@@ -1,9 +1,9 @@
-"""A belief corrected by what was measured while jobs trained.
+"""A belief corrected by measurements of jobs while they train.
 
 Where a model's throughput was measured it is as measured; elsewhere it is overestimated first and
 re-adjusted later (`rescale_curve`). Interference, memory and stages are as measured, or those of
 the prior. A belief is fixed: when something is learned another one replaces it (`learning`), so
-that what was computed from the older one can be recognised as stale.
+that results of the older one can be recognised as stale.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dovetail.physics.beliefs.measurements import MeasurementKey, Measurements
 from dovetail.physics.memory import fit_together
 
 SAME = 0.005
-"""Measured within half a percent of what was believed, no new decision is needed."""
+"""A measurement within half a percent of the belief needs no new decision."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeliefBasis:
-    """What a belief is made of: the prior, the measurements, and which jobs they are of.
+    """The prior of a belief, its measurements, and the groups of jobs that share them.
 
     Of `trusted` models (None: of all) the prior keeps its shape where nothing was measured.
     """
@@ -40,7 +40,7 @@ class BeliefBasis:
     trusted: Collection[str] | None = ()
 
     def trusts(self, job: int) -> bool:
-        """True if somebody measured the profile of the job's model."""
+        """True if the profile of the job's model was measured, not assumed."""
         return self.trusted is None or self.jobs.model.text(job) in self.trusted
 
     def kinds(self, keys: Iterable[MeasurementKey]) -> Iterator[int]:
@@ -53,9 +53,21 @@ class BeliefBasis:
         key = self.groups.key_of[job]
         return self.measurements.stage_s(key, int(self.jobs.gpus[job]))
 
+    def samples(self, job: int) -> int:
+        """Returns the samples of an iteration as requested, or as reported; 0 if not known."""
+        prior = self.prior.batches.samples(job)
+        return prior or self.measurements.batch(self.groups.key_of[job])
+
+    def batch_parts(self, job: int, placement: Placement) -> int:
+        """Returns into how many parts the batch of a job is cut as placed, by the largest part."""
+        if placement.samples:
+            parts = self.samples(job) * placement.accumulation_steps // max(placement.samples)
+            return max(1, parts)
+        return placement.gpus * placement.accumulation_steps
+
 
 def measured_physics(basis: BeliefBasis, factors: SpeedFactors) -> Physics:
-    """Returns what is believed by now."""
+    """Returns the belief that follows from the measurements so far."""
     return Physics(
         speed=MeasuredSpeed(basis, factors),
         sharing=MeasuredSharing(basis),
@@ -246,7 +258,7 @@ class MeasuredSharing:
         return mine or max(guess[0], theirs), theirs or max(guess[1], mine)
 
     def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
-        """Returns the prior for all pairs but those of which either side was measured."""
+        """Returns the ratios of all pairs: the prior's where neither side was measured."""
         mine, theirs = (a.copy() for a in self._prior.interferences(sides, others))
         key_of, met = self._basis.groups.key_of, self._basis.measurements.met
         for key, rows in _by_key(key_of, sides).items():
@@ -318,14 +330,14 @@ class MeasuredMemory:
         self._basis, self._prior = basis, basis.prior.memory
 
     def footprint_bytes(self, job: int, steps: int) -> float:
-        """Returns what a job as requested holds on each GPU."""
+        """Returns the bytes of a job as requested on each GPU."""
         guess = self._prior.footprint_bytes(job, steps)
         return self._held(job, int(self._basis.jobs.gpus[job]) * steps, guess)
 
     def held_bytes(self, job: int, placement: Placement) -> float:
-        """Returns what a job holds on each GPU of a placement."""
+        """Returns the bytes of a job on each GPU of a placement."""
         guess = self._prior.held_bytes(job, placement)
-        return self._held(job, batch_parts(self._basis, job, placement), guess)
+        return self._held(job, self._basis.batch_parts(job, placement), guess)
 
     def fixed_bytes(self, job: int) -> float:
         """Returns the prior, or the least that was ever held: the fixed part is not more."""
@@ -337,10 +349,10 @@ class MeasuredMemory:
         return fit_together(self, occupants, gpu_memory_bytes)
 
     def _held(self, job: int, parts: int, guess: float) -> float:
-        """Returns what a worker holds with a batch cut into so many parts.
+        """Returns the bytes of a worker with a batch cut into so many parts.
 
-        As measured, or as with the next larger part, or grown in proportion to the part; more
-        than was left to it where that was not enough.
+        As measured, or as with the next larger part, or grown in proportion to the part; at least
+        the bound of a worker that ran out of memory.
         """
         measurements, key = self._basis.measurements, self._basis.groups.key_of[job]
         measured, least = measurements.held_bytes(key), measurements.least_bytes(key, parts)
@@ -359,11 +371,7 @@ class MeasuredBatches:
     def __init__(self, basis: BeliefBasis) -> None:
         self._basis, self._prior = basis, basis.prior.batches
         self.accumulated, self.workers = self._prior.accumulated, self._prior.workers
-        self.phase_end_s = self._prior.phase_end_s
-
-    def samples(self, job: int) -> int:
-        """Returns the samples of an iteration as requested, or as reported."""
-        return samples_of(self._basis, job)
+        self.phase_end_s, self.samples = self._prior.phase_end_s, basis.samples
 
     def most_steps(self, job: int) -> int:
         """Returns the prior, or by the reported batch where the prior knows none."""
@@ -371,20 +379,6 @@ class MeasuredBatches:
         batch = self._basis.measurements.batch(self._basis.groups.key_of[job])
         gpus = int(self._basis.jobs.gpus[job])
         return guess if guess > 1 or not batch else max(1, batch // gpus)
-
-
-def samples_of(basis: BeliefBasis, job: int) -> int:
-    """Returns the samples of an iteration as requested, or as reported; 0 if not known."""
-    prior = basis.prior.batches.samples(job)
-    return prior or basis.measurements.batch(basis.groups.key_of[job])
-
-
-def batch_parts(basis: BeliefBasis, job: int, placement: Placement) -> int:
-    """Returns into how many parts the batch of a job is cut as placed, by the largest part."""
-    if placement.samples:
-        parts = samples_of(basis, job) * placement.accumulation_steps // max(placement.samples)
-        return max(1, parts)
-    return placement.gpus * placement.accumulation_steps
 
 
 def is_plain(placement: Placement) -> bool:

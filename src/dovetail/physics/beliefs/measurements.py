@@ -1,4 +1,4 @@
-"""What was measured of jobs while they trained, by model: smoothed, and kept as text.
+"""What was measured of jobs while they trained, by model: smoothed, and stored as text.
 
 A value counts from its third reading on: the median of the last fifteen. It is updated only when
 that median has moved by more than 5 %, so that noise moves no job. Jobs of one model learn
@@ -22,7 +22,7 @@ FORMAT = 1
 
 
 class MeasurementKey(NamedTuple):
-    """Jobs that learn from each other: a model (or what stands for it) and a global batch.
+    """Jobs that learn from each other: a model (or recurrence) and a global batch.
 
     `own` marks a job of no known model, which can learn from itself alone.
     """
@@ -97,9 +97,9 @@ class Measurements:
         return self._bytes.get(key, {})
 
     def least_bytes(self, key: MeasurementKey, parts: int) -> float:
-        """Returns the least that a worker must be believed to hold, from `lacked_bytes`.
+        """Returns the lower bound of the memory of a worker, from `lacked_bytes`.
 
-        What was too little for smaller parts of a batch is too little for larger ones.
+        A bound for smaller parts of a batch also holds for larger ones.
         """
         return max((b for n, b in self._least.get(key, {}).items() if n >= parts), default=0.0)
 
@@ -134,15 +134,16 @@ class Measurements:
         return cells.setdefault((pair.steps, pair.other_steps), Smoothed()).add(ratio)
 
     def saw_bytes(self, key: MeasurementKey, parts: int, held: float) -> bool:
-        """Adds what a worker held; the most counts."""
+        """Adds the memory of a worker; the largest value counts."""
         cells = self._bytes.setdefault(key, {})
+        # The maximum and not a median: too low a footprint ends in a job out of memory.
         if held <= cells.get(parts, 0.0) * (1 + NEWS):
             return False
         cells[parts] = float(held)
         return True
 
     def lacked_bytes(self, key: MeasurementKey, parts: int, least: float) -> bool:
-        """Adds the least that a worker without room must be believed to hold; the most counts."""
+        """Adds a lower bound of the memory of a worker that ran out of it; the largest counts."""
         if least <= self.least_bytes(key, parts):
             return False
         self._least.setdefault(key, {})[parts] = float(least)
@@ -162,7 +163,7 @@ class Measurements:
         self._batch[key] = samples
 
     def forget(self, key: MeasurementKey) -> None:
-        """Drops what was measured of one job."""
+        """Drops the measurements of one job."""
         self._rates.pop(key, None)
         self._bytes.pop(key, None)
         self._least.pop(key, None)
@@ -173,7 +174,7 @@ class Measurements:
             del self._stages[at]
 
     def dump(self) -> str:
-        """Returns what is known of models, as text that `load` reads."""
+        """Returns the measurements of models, as text that `load` reads."""
         document = {"format": FORMAT, "rows": [list(row) for row in self._rows()]}
         return json.dumps(document, separators=(",", ":"))
 
@@ -181,9 +182,9 @@ class Measurements:
         known = sorted(key for key in self._rates if not key.own)
         for key in known:
             yield from (("rate", *key[:2], n, rate) for n, rate in self.rates(key).items())
-        for what, table in (("bytes", self._bytes), ("least", self._least)):
+        for kind, table in (("bytes", self._bytes), ("least", self._least)):
             for key in sorted(k for k in table if not k.own):
-                yield from ((what, *key[:2], p, b) for p, b in sorted(table[key].items()))
+                yield from ((kind, *key[:2], p, b) for p, b in sorted(table[key].items()))
         for key in sorted(k for k in self._batch if not k.own):
             yield ("batch", *key[:2], 0, self._batch[key])
         yield from self._ratio_rows()
@@ -209,15 +210,15 @@ class Measurements:
                 raise ValueError(f"format {document['format']} is not {FORMAT}")
             for row in document["rows"]:
                 measurements._restore(*row)
-        except (ValueError, KeyError, TypeError) as trouble:
-            raise InputError("what was measured", f"cannot be read: {trouble}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError("what was measured", f"cannot be read: {error}") from None
         return measurements
 
     def _restore(
-        self, what: str, name: str, batch: int, at: int, value: float, *more: object
+        self, kind: str, name: str, batch: int, at: int, value: float, *more: object
     ) -> None:
         key = MeasurementKey(str(name), int(batch))
-        match what:
+        match kind:
             case "rate":
                 self._rates.setdefault(key, {})[at] = Smoothed(float(value))
             case "bytes":
@@ -235,4 +236,4 @@ class Measurements:
                 row = tuple(Smoothed(float(str(s))) for s in more)
                 self._stages[key, at] = row
             case _:
-                raise ValueError(f"'{what}' is not known")
+                raise ValueError(f"'{kind}' is not known")

@@ -1,7 +1,7 @@
 """A belief with errors: the true physics with seeded errors on the axes of a `Blur`.
 
-What a scheduler has seen it knows: a job alone on its requested GPUs has its true speed. What it
-has not seen of (model, GPUs, sharing) has an error that is always the same.
+A job alone on its requested GPUs has its true speed, as a scheduler has measured it. Every other
+(model, GPUs, sharing) has an error, which is always the same.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def believed(truth: Physics, jobs: JobTable, belief: str, seed: int) -> Physics:
 
 
 def noisy_physics(truth: Physics, jobs: JobTable, blur: Blur, seed: int) -> Physics:
-    """Returns the truth with the errors of a blur. Batches are what the owner wrote: true."""
+    """Returns the truth with the errors of a blur. Batches are requested, so they have none."""
     errors = SpeedErrors(jobs, blur.scaling, seed)
     structure = NoisyStructure(truth.structure, jobs, errors, by_job=blur.stages > 0)
     belief = replace(
@@ -85,7 +85,7 @@ class NoisyStructure:
         return self._truth.scale(job) / self._errors.on(job, 1)
 
     def _keys(self, first: int) -> Ints:
-        """Returns what tells kinds apart, from one job on."""
+        """Returns the keys of the kinds of jobs, from one job on."""
         every = np.arange(first, len(self._jobs))
         own = every if self._by_job else self._jobs.model.codes[first:].astype(np.int64)
         return np.stack([self._truth.kind_of[first:], own])
@@ -161,7 +161,7 @@ class NoisySharing:
         self._true: Sharing = truth.sharing
         self._true_kinds: Structure = truth.structure
         self._jobs, self._kinds, self._blur, self._seed = jobs, kinds, blur, seed
-        # Utilisation is read off the device, so it is true.
+        # Utilisation is measured by the device, so it has no error.
         self.utilization = truth.sharing.utilization
         known = truth.sharing.interleaving
         self._stage_s = Growing(known.stage_s[:0])
@@ -207,6 +207,7 @@ class NoisySharing:
 
     def _error(self, job: int, gpus: int, others: Sequence[int]) -> float:
         text = self._jobs.model.text
+        # Sorted, so that the error does not depend on the order of the neighbours.
         partners = "+".join(sorted(text(other) for other in others))
         return log_normal(self._blur.interference, f"{self._seed}/{text(job)}/{gpus}/{partners}")
 

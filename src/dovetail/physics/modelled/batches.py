@@ -1,4 +1,4 @@
-"""The batches of jobs with a model, and what it costs to cut or split them."""
+"""The batches of jobs with a model, and the cost of cutting or splitting them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ModelBatches:
         self._accumulated: dict[tuple[int, int], float] = {}
 
     def samples(self, job: int) -> int:
-        """Returns the samples of an iteration as requested; 0 if nothing says, or stages differ."""
+        """Returns the samples of an iteration as requested; 0 if unknown, or for a pipeline."""
         models = self._models
         if models.is_pipeline(job):
             return 0

@@ -1,7 +1,7 @@
-"""What is known of each job and of each kind: profile, batch, pipeline and stages.
+"""Tables by job and by kind: profile, batch, pipeline and stages.
 
-Jobs of one model, requested GPUs, batch and graph are of one kind. What is computed of a kind is
-computed once, when its first job appears.
+Jobs of one model, requested GPUs, batch and graph are of one kind. The tables of a
+kind are computed once, when its first job appears.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dovetail.physics.batches import goodput
 from dovetail.physics.linear import LinearStructure
 from dovetail.physics.pipelines.pipeline import Pipelines
 from dovetail.physics.sharing.interleave import GrowingStages, InterleaveRule
+from dovetail.physics.sharing.pair_law import UNKNOWN_LOAD, GpuLoad
 from dovetail.physics.speed.throughput import fewest_steps, speed_relative
 from dovetail.physics.zoo.models import Catalogue
 from dovetail.physics.zoo.profile import ModelProfile
@@ -47,6 +48,7 @@ class JobModels:
         self.kinds = Kinds(_keys(jobs, 0))
         self.kind = self.kinds.numbers
         self.batch: list[float] = []
+        self._loads: dict[tuple[int, int, int], GpuLoad] = {}
         self.goodput: list[goodput.BatchKind | None] = []
         self.pipelines = Pipelines(cluster)
         self.stages = GrowingStages(interleaving)
@@ -63,13 +65,17 @@ class JobModels:
         """True if the job has a pipeline graph."""
         return bool(self.pipelines.graphs[self.kind[job]])
 
-    def micro_batch(self, job: int, gpus: int, steps: int) -> float:
-        """Returns the samples that a GPU works on at once; 1 without a model."""
-        profile = self.profile[job]
-        if profile is None:
-            return 1.0
-        per_gpu = self.batch[self.kind[job]] / gpus
-        return per_gpu / max(steps, fewest_steps(profile, per_gpu))
+    def load(self, job: int, gpus: int, steps: int) -> GpuLoad:
+        """Returns the model and the micro-batch of the job on so many GPUs, in so many steps."""
+        key = (self.kind[job], gpus, steps)
+        load = self._loads.get(key)
+        if load is None:
+            load, profile = UNKNOWN_LOAD, self.profile[job]
+            if profile is not None:
+                per_gpu = self.batch[self.kind[job]] / gpus
+                load = GpuLoad(profile, per_gpu / max(steps, fewest_steps(profile, per_gpu)))
+            self._loads[key] = load
+        return load
 
     def well_placed_nodes(self, job: int, gpus: int) -> int:
         """Returns the fewest nodes that have so many GPUs."""
@@ -135,14 +141,14 @@ class JobModels:
         self.stages.admit(list(zip(profiles, gpus, strict=True)))
         self.pipelines.admit(jobs, examples, profiles)
 
-    def _global_batch(self, job: int, given: int) -> float:
-        """Returns the samples of one iteration as requested; 0 where no profile says."""
+    def _global_batch(self, job: int, requested_batch: int) -> float:
+        """Returns the samples of one iteration as requested; 0 without a profile."""
         profile = self.profile[job]
         if profile is None:
             return 0.0
         requested, batch = self.gpus[job], profile.batch.value
-        if given:
-            return float(given * requested if batch.per_gpu else given)
+        if requested_batch:
+            return float(requested_batch * (requested if batch.per_gpu else 1))
         return batch.on_each_of(requested) * requested
 
     def _goodput_of(self, kind: int) -> goodput.BatchKind | None:
@@ -185,7 +191,7 @@ class ModelStructure:
 
 
 def _keys(jobs: JobTable, first: int) -> Ints:
-    """Returns what tells kinds apart, from one job on: model, requested GPUs, batch and graph."""
+    """Returns the keys of kinds, from one job on: model, requested GPUs, batch and graph."""
     rows = slice(first, None)
     labels = jobs.model.codes[rows].astype(np.int64), jobs.graph_code[rows].astype(np.int64)
     return np.stack([labels[0], jobs.gpus[rows], jobs.batch_size[rows], labels[1]])

@@ -1,4 +1,4 @@
-"""What jobs with a model hold in the memory of each of their GPUs."""
+"""The memory of jobs with a model on each of their GPUs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class ModelMemory:
     """The memory of jobs by their models; a job without a model counts as holding nothing."""
 
     def __init__(self, models: JobModels) -> None:
-        # NOTE: asked hundreds of thousands of times in a run with sharing; the lists grow in place.
+        # NOTE: read hundreds of thousands of times in a run with sharing; the lists grow in place.
         self._kind, self._profile, self._batch = models.kind, models.profile, models.batch
         self._gpus, self._staged_bytes = models.gpus, models.pipelines.held_bytes
 
     def footprint_bytes(self, job: int, steps: int) -> float:
-        """Returns what the job holds on each of its requested GPUs."""
+        """Returns the bytes of the job on each of its requested GPUs."""
         return self._used_bytes(job, self._gpus[job], steps)
 
     def held_bytes(self, job: int, placement: Placement) -> float:
-        """Returns what the worker with the most samples holds as placed."""
+        """Returns the bytes of the worker with the most samples, as placed."""
         most = max(placement.samples, default=0)
         return self._used_bytes(job, placement.gpus, placement.accumulation_steps, most)
 

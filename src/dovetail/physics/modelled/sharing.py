@@ -1,4 +1,4 @@
-"""What jobs with a model lose to each other on shared GPUs."""
+"""The losses of jobs with a model to each other on shared GPUs."""
 
 from __future__ import annotations
 
@@ -30,17 +30,15 @@ class WorkerSlowdowns:
     ) -> None:
         self._models, self._interference, self._devices = models, interference, devices
         self._turns = InterleaveCycles(lambda: models.stages.known)
-        self._utilizations: dict[tuple[int, int, int], float] = {}
+        self._utilizations: dict[GpuLoad, float] = {}
 
     def utilization(self, job: int, gpus: int, steps: int) -> float:
         """Returns how busy a job on so many GPUs, with so many steps, keeps each of them."""
-        models = self._models
-        key = (models.kind[job], gpus, steps)
-        used = self._utilizations.get(key)
+        load = self._models.load(job, gpus, steps)
+        used = self._utilizations.get(load)
         if used is None:
-            micro_batch = models.micro_batch(job, gpus, steps)
-            used = shipped_demand().utilization(models.profile[job], micro_batch)
-            self._utilizations[key] = used
+            used = shipped_demand().utilization(load.model, load.micro_batch)
+            self._utilizations[load] = used
         return used
 
     def of_workers(
@@ -59,21 +57,19 @@ class WorkerSlowdowns:
     def _in_turns(self, job: int, placement: Placement, members: Sequence[Neighbour]) -> float:
         if not members:
             return 1.0
-        kind, everybody = self._models.kind, ((job, placement), *members)
-        seats = [(kind[j], p.interleave.phase) for j, p in everybody if p.interleave]
+        kind, all_members = self._models.kind, ((job, placement), *members)
+        seats = [(kind[j], p.interleave.phase) for j, p in all_members if p.interleave]
         return self._turns.slowdown(kind[job], seats)
 
     def _side_by_side(
         self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
     ) -> list[float]:
-        models = self._models
         gpus, steps = placement.gpus, placement.accumulation_steps
-        profile, mine = models.profile[job], models.micro_batch(job, gpus, steps)
+        mine = self._models.load(job, gpus, steps)
         sharers = []
         for other, there in neighbours:
             as_placed = there.gpus, there.accumulation_steps
-            theirs = models.micro_batch(other, *as_placed)
-            ratio = self._interference.ratio(profile, mine, models.profile[other], theirs)
+            ratio = self._interference.ratio(mine, self._models.load(other, *as_placed))
             sharers.append(Sharer(self.utilization(other, *as_placed), ratio))
         used = self.utilization(job, gpus, steps)
         return worker_slowdowns(placement, used, neighbours, sharers)
@@ -93,7 +89,6 @@ class ModelSharing:
         self._models, self._law, self._slowdowns = models, interference, slowdowns
         self._mixed_types = mixed_types
         self._ratios: dict[tuple[int, int, int, int], tuple[float, float]] = {}
-        self._loads: dict[tuple[int, int], GpuLoad] = {}
 
     def slowdown(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
         """Returns the iteration as placed over that of an even job alone on whole GPUs."""
@@ -103,13 +98,12 @@ class ModelSharing:
             return 1.0
         # NOTE: here one ratio decides for all workers, the most frequent case of sharing.
         models, worst = self._models, 1.0
-        profile = models.profile[job]
-        mine = models.micro_batch(job, placement.gpus, placement.accumulation_steps)
+        mine = models.load(job, placement.gpus, placement.accumulation_steps)
         for other, there in neighbours:
             if there.fractions:
                 return self._straggling(job, placement, neighbours)
-            theirs = models.micro_batch(other, there.gpus, there.accumulation_steps)
-            worst = max(worst, self._law.ratio(profile, mine, models.profile[other], theirs))
+            theirs = models.load(other, there.gpus, there.accumulation_steps)
+            worst = max(worst, self._law.ratio(mine, theirs))
         return worst
 
     def interference(
@@ -121,7 +115,7 @@ class ModelSharing:
         ratios = self._ratios.get(key)
         if ratios is None:
             mine, theirs = self._load(job, steps), self._load(other, other_steps)
-            ratios = mine.beside(theirs, self._law), theirs.beside(mine, self._law)
+            ratios = self._law.ratio(mine, theirs), self._law.ratio(theirs, mine)
             self._ratios[key] = ratios
         return ratios
 
@@ -140,13 +134,7 @@ class ModelSharing:
         return self._slowdowns.utilization(job, self._models.gpus[job], 1)
 
     def _load(self, job: int, steps: int) -> GpuLoad:
-        models = self._models
-        key = (models.kind[job], steps)
-        load = self._loads.get(key)
-        if load is None:
-            micro_batch = models.micro_batch(job, models.gpus[job], steps)
-            load = self._loads[key] = GpuLoad(models.profile[job], micro_batch)
-        return load
+        return self._models.load(job, self._models.gpus[job], steps)
 
     def _straggling(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
         models, slow = self._models, self._slowdowns.of_workers(job, placement, neighbours)

@@ -74,7 +74,7 @@ class ModelSpeed:
         return np.array([0.0, *alone])
 
     def _pipelined(self, job: int, placement: Placement) -> float:
-        """Returns the speed of a pipeline; a batch in parts costs what it costs well placed."""
+        """Returns the speed of a pipeline; accumulation costs as much as well placed."""
         models = self._models
         kind = models.kind[job]
         if models.by_count:

@@ -27,7 +27,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable, PipelineStage
 from dovetail.core.placement import Spans
-from dovetail.physics.batches.goodput import NODES_TOLD_APART
+from dovetail.physics.batches.goodput import NODES_DISTINGUISHED
 from dovetail.physics.pipelines.pipelined import Pipelined, pipelined
 from dovetail.physics.pipelines.planner import held_bytes, plan
 from dovetail.physics.speed.network import Network
@@ -61,7 +61,7 @@ class Pipelines:
     def admit(
         self, jobs: JobTable, examples: Sequence[int], profiles: Sequence[ModelProfile | None]
     ) -> None:
-        """Adds kinds, each given by a job and its profile. Raises InputError for a bad graph."""
+        """Adds kinds, each by an example job and its profile. Raises InputError for a bad graph."""
         for job, profile in zip(examples, profiles, strict=True):
             own, gpus = _own_graph(jobs, job), int(jobs.gpus[job])
             model = _model_of(profile, int(jobs.batch_size[job]))
@@ -72,6 +72,8 @@ class Pipelines:
 
     def speed(self, kind: int, spans: Spans) -> float:
         """Returns the speed of a kind alone where its ranks are."""
+        # Only the sizes of the nodes matter, not which they are: a cluster has few shapes and many
+        # placements, so speeds are cached by shape.
         return self._shaped(kind, *_shape(spans, self._sizes))
 
     def _shaped(self, kind: int, shape: Spans, sizes: tuple[int, ...]) -> float:
@@ -111,7 +113,7 @@ class Pipelines:
     def top_speed(self, kind: int, gpus: int) -> float:
         """Returns a speed that no placement of the ranks on so many GPUs exceeds.
 
-        What a trace counts as alone and well placed is Heavy-Edge's packing, which others may beat.
+        It may exceed 1: a trace counts Heavy-Edge's packing as well placed, and others may beat it.
         """
         graph, used = self._graph_on(kind, gpus)
         sizes = {self._links(size) for size in self._sizes if size}
@@ -121,9 +123,9 @@ class Pipelines:
 
     def best_batches(self, kind: int, max_gpus: int) -> BestBatches:
         """Returns the speed by nodes and GPUs, the batch as requested, ranks spread evenly."""
-        speed = np.zeros((NODES_TOLD_APART + 1, max_gpus + 1))
+        speed = np.zeros((NODES_DISTINGUISHED + 1, max_gpus + 1))
         size = self._packed.gpus
-        for nodes in range(1, NODES_TOLD_APART + 1):
+        for nodes in range(1, NODES_DISTINGUISHED + 1):
             for gpus in range(nodes, max_gpus + 1):
                 if nodes * size < gpus:
                     speed[nodes, gpus] = self.rate(kind, gpus)
@@ -133,16 +135,12 @@ class Pipelines:
         return BestBatches.of(speed)
 
     def held_bytes(self, kind: int, gpus: int, steps: int) -> tuple[float, float] | None:
-        """Returns what the fullest GPU holds, without activations and in all; None: not known."""
+        """Returns the bytes on the fullest GPU, without activations and in all; None if unknown."""
         model = self._model[kind]
         if self._own[kind] or model is None or not self.graphs[kind]:
             return None
         used = sum(stage.gpus for stage in self._graph_on(kind, gpus)[0])
         return held_bytes(model, used, steps)
-
-    def iteration_s(self, kind: int) -> float:
-        """Returns the estimated shortest iteration as requested: what a trace's duration counts."""
-        return self._requested_s(kind)
 
     def _links(self, gpus: int) -> Links:
         return Links(self._intra, self._nic, gpus)
@@ -172,12 +170,12 @@ class Pipelines:
             graph = plan(model, fewer)
             if graph:
                 return graph, fewer
-        # The graph as requested exists, so that a larger plan does.
+        # The graph as requested exists, so there is a plan for more GPUs.
         more = next(n for n in range(gpus + 1, requested + 1) if plan(model, n))
         return plan(model, more), 0
 
     def _as_placed_s(self, graph: Graph, shape: Spans, sizes: tuple[int, ...]) -> float:
-        """Returns the longest stage anywhere (7), broken replicas included."""
+        """Returns the longest stage on any server, equation (7), broken replicas included."""
         server_of = [m for m, gpus in shape for _ in range(gpus)]
         held = replicas_held(graph, server_of)
         links = [self._links(size) for size in sizes[: len(held)]]
@@ -201,10 +199,10 @@ class Pipelines:
 
 
 def _broken_s(stage: PipelineStage, here: int, links: Links) -> float:
-    """Returns what it costs that only some slices of a replica are on a server.
+    """Returns the seconds that a replica loses on a server with only some of its slices.
 
     Its tensors, at least twice each way for a single layer, pass the NIC's share of the slices
-    here. How many layers a stage has the graph does not say, so this is a lower bound.
+    here. The graph does not have the number of layers of a stage, so this is a lower bound.
     """
     widest = max(stage.activation_in_bytes, stage.activation_out_bytes)
     exchanged = 4 * 2 * (stage.slices - 1) / stage.slices * widest
@@ -227,7 +225,7 @@ def _own_graph(jobs: JobTable, job: int) -> Graph:
 
 
 def _model_of(profile: ModelProfile | None, batch: int) -> Pipelined | None:
-    """Returns what the planner knows of a model, with the job's own batch if it has one."""
+    """Returns the planner's model of a profile, with the batch of the job if it has one."""
     if profile is None or profile.family != FAMILY:
         return None
     model = pipelined().get(profile.name)
@@ -236,13 +234,13 @@ def _model_of(profile: ModelProfile | None, batch: int) -> Pipelined | None:
 
 def _first(spans: Spans, gpus: int) -> Spans:
     """Returns the first GPUs of the spans."""
-    kept, left = [], gpus
+    first, remaining = [], gpus
     for node, here in spans:
-        if left <= 0:
+        if remaining <= 0:
             break
-        kept.append((node, min(here, left)))
-        left -= here
-    return tuple(kept)
+        first.append((node, min(here, remaining)))
+        remaining -= here
+    return tuple(first)
 
 
 def _shape(spans: Spans, sizes: Sequence[int]) -> tuple[Spans, tuple[int, ...]]:

@@ -51,11 +51,6 @@ class Pipelined:
         return hash(self.name)
 
     @property
-    def parameters(self) -> float:
-        """Returns the parameters of the whole model."""
-        return sum(block.parameters for block in self.blocks)
-
-    @property
     def backward_factor(self) -> float:
         """Returns the seconds of a backward pass over those of a forward pass."""
         return RECOMPUTED_BACKWARD if self.recomputed else PLAIN_BACKWARD

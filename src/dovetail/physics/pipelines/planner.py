@@ -29,11 +29,11 @@ EDGES, BEYOND, ALWAYS = range(3)
 """Stages are taken to meet between servers where a server is full or a stage spans servers; also
 everywhere beyond the first server; everywhere. A stage cannot know how the next one will lie."""
 OUTLOOKS = ((8, EDGES), (8, BEYOND), (8, ALWAYS), (2, EDGES), (1, EDGES))
-"""The GPUs of each server that a plan counts on (all, or what others leave), and the meetings."""
+"""The GPUs of each server that a plan assumes to be free, and where stages meet."""
 WORTH = 1.5
 """A plan worth having is so much faster than one unit of GPUs, were it to hold the model."""
 UNITS_MIN = 32
-"""Plans up to so many units of GPUs are made at once."""
+"""One programme has the plans for up to so many units of GPUs, or the next power of two."""
 
 
 Cut = tuple[int, int, int]
@@ -48,9 +48,9 @@ def plan(model: Pipelined, gpus: int) -> tuple[PipelineStage, ...]:
 
 @lru_cache(maxsize=4096)
 def held_bytes(model: Pipelined, gpus: int, steps: int = 1) -> tuple[float, float]:
-    """Returns what the fullest GPU of a plan holds: without activations, and in all.
+    """Returns the bytes on the fullest GPU of a plan: without activations, and in all.
 
-    A replica's batch is cut into `steps` micro-batches. No plan holds nothing.
+    A replica's batch is cut into `steps` micro-batches. Both are 0 where there is no plan.
     """
     held = []
     for first, end, replicas in _cuts(model, gpus):
@@ -85,11 +85,11 @@ def _candidates(model: Pipelined, gpus: int) -> tuple[tuple[Cut, ...], ...]:
     if rest or units < 1:
         return ()
     room = max(UNITS_MIN, 1 << (units - 1).bit_length())
-    found = [_Programme.of(model, meet, fragment, room).cuts(units) for fragment, meet in OUTLOOKS]
+    plans = [_Programme.of(model, meet, fragment, room).cuts(units) for fragment, meet in OUTLOOKS]
     whole = len(model.blocks)
     if np.isfinite(_stage_parts(model, whole, room).busy_s[0, units - 1]):
-        found.append(((0, whole, units),))
-    return tuple(cuts for cuts in dict.fromkeys(found) if cuts)
+        plans.append(((0, whole, units),))
+    return tuple(cuts for cuts in dict.fromkeys(plans) if cuts)
 
 
 def _mean_s(graph: tuple[PipelineStage, ...]) -> float:
@@ -107,13 +107,16 @@ class _Programme:
         self._choice = np.zeros((n + 1, units + 1, 2), np.int64)
         meetings = [_Meeting.of(model, m, meet, fragment) for m in range(1, units + 1)]
         for end in range(1, n + 1):
-            busy_s, reduced, taken, given = _stage_parts(model, end, units)
+            busy_s, reduced, received, sent = _stage_parts(model, end, units)
             for m, meeting in enumerate(meetings, start=1):
-                # Row i: blocks i..end as one stage; column r - 1: with r replicas.
+                # Row i: blocks i..end as one stage; column r - 1: with r replicas. The blocks
+                # before it have m - r units, hence the reversed columns of the table.
                 stage_s = busy_s[:, :m] + reduced[:, :m] * meeting.reduce_s
-                stage_s += taken[:, :m] * meeting.take_s + given[:, :m] * meeting.give_s
+                stage_s += received[:, :m] * meeting.receive_s + sent[:, :m] * meeting.send_s
                 before = self._slowest[:end, m - 1 :: -1][:, :m]
                 both = np.maximum(before, stage_s)
+                # Of equals the first counts: the stage with the earliest block, then with the
+                # fewest replicas. Plans, and so speeds, depend on this choice.
                 first, r = divmod(int(both.argmin()), m)
                 self._slowest[end, m] = both[first, r]
                 self._choice[end, m] = first, r + 1
@@ -121,19 +124,19 @@ class _Programme:
     @staticmethod
     @lru_cache(maxsize=64)
     def of(model: Pipelined, meet: int, fragment: int, units: int) -> _Programme:
-        """Returns the programme, reckoned once."""
+        """Returns the programme, computed once."""
         return _Programme(model, meet, fragment, units)
 
     def cuts(self, units: int) -> tuple[Cut, ...]:
         """Returns the stages on so many units; none where nothing fits."""
-        end, found = len(self._slowest) - 1, []
+        end, cuts = len(self._slowest) - 1, []
         if not np.isfinite(self._slowest[end, units]):
             return ()
         while end:
             first, replicas = (int(x) for x in self._choice[end, units])
-            found.append((first, end, replicas))
+            cuts.append((first, end, replicas))
             end, units = first, units - replicas
-        return tuple(found[::-1])
+        return tuple(cuts[::-1])
 
 
 @lru_cache(maxsize=64)
@@ -144,16 +147,16 @@ def _sums(model: Pipelined) -> Floats:
 
 
 def _within(model: Pipelined, first: int, end: int) -> Block:
-    """Returns blocks `first` to `end` as one block; it hands on what all of them do."""
+    """Returns blocks `first` to `end` as one; its outputs are the sum of theirs."""
     sums = _sums(model)
     parameters, flops, out, kept, layers = (sums[:, end] - sums[:, first]).tolist()
     return Block(parameters, flops, out, kept, int(layers))
 
 
 def slice_bytes(model: Pipelined, first: int, end: int, samples: float) -> float:
-    """Returns what each slice of a replica exchanges with the others going forward.
+    """Returns the bytes that each slice of a replica exchanges in a forward pass.
 
-    Two AllReduces over its slices of what each block hands on (Shoeybi et al. 2019, section 3).
+    Two AllReduces over its slices of the output of each block (Shoeybi et al. 2019, section 3).
     """
     handed = model.number_bytes * samples * _within(model, first, end).out_values
     return 2 * 2 * (model.slices - 1) / model.slices * handed
@@ -174,7 +177,7 @@ def _rate(model: Pipelined) -> float:
 
 
 def _slice_bytes(model: Pipelined, out_values: Floats) -> Floats:
-    """Returns what each slice exchanges for a sample of which blocks hand on so many values."""
+    """Returns the bytes that each slice exchanges for a sample with so many output values."""
     return 4 * (model.slices - 1) / model.slices * model.number_bytes * out_values
 
 
@@ -187,8 +190,8 @@ class _Parts(NamedTuple):
 
     busy_s: Floats
     reduced: Floats
-    taken: Floats
-    given: Floats
+    received: Floats
+    sent: Floats
 
 
 @lru_cache(maxsize=1024)
@@ -219,12 +222,12 @@ class _Meeting(NamedTuple):
     """Seconds per byte of a stage of 1, 2, ... replicas that ends with unit m."""
 
     reduce_s: Floats
-    take_s: Floats
-    give_s: Floats
+    receive_s: Floats
+    send_s: Floats
 
     @staticmethod
     def of(model: Pipelined, m: int, meet: int, fragment: int) -> _Meeting:
-        """Returns what the links of the testbed make of it, ranks in order on full servers."""
+        """Returns the seconds on the links of the testbed, ranks in order on full servers."""
         room = max(1, fragment // model.slices)
         r = np.arange(1, m + 1)
         start = (m - r) % room
@@ -243,12 +246,12 @@ class _Meeting(NamedTuple):
 
 
 def _stages(model: Pipelined, cuts: Sequence[Cut]) -> tuple[PipelineStage, ...]:
-    found = []
+    stages = []
     for first, end, replicas in cuts:
         forward_s, backward_s = passes_s(model, first, end, float(ceil(model.batch / replicas)))
         share = model.number_bytes * model.batch / replicas
         last = end == len(model.blocks)
-        found.append(
+        stages.append(
             PipelineStage(
                 replicas=replicas,
                 forward_s=forward_s,
@@ -259,4 +262,4 @@ def _stages(model: Pipelined, cuts: Sequence[Cut]) -> tuple[PipelineStage, ...]:
                 slices=model.slices,
             )
         )
-    return tuple(found)
+    return tuple(stages)

@@ -1,7 +1,7 @@
 """How two models slow each other on one GPU, from the times of each alone (SJF-BSBF eq. 5, 6).
 
-The law has the shape that the measured pairs have: what a job is slowed by is its own
-sensitivity times its neighbour's pressure. Both follow from the *load* of a micro-batch, the time
+The law has the shape of the measured pairs: the slowdown of a job is its own sensitivity
+times its neighbour's pressure. Both follow from the *load* of a micro-batch, the time
 that grows with the samples over the time that does not: where the fixed part is the launching
 of kernels, it is how long a kernel runs over how long it takes to launch. A GPU that two
 processes share takes turns between their kernels, so long ones press and short ones wait.
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Sway(NamedTuple):
-    """One side of a pair: its share of the GPU, what relieves it, and its pressure on others."""
+    """One side of a pair: its share of the GPU, its relief, and its pressure on others."""
 
     share: float
     relief: float
@@ -55,17 +55,13 @@ class Contention:
         if not (min(self.scale, self.growth, self.relief) >= 0 and self.heaviest > 0):
             raise ValueError(f"the law of contention has no negative constants: {self}")
 
-    def excess(self, load: float, share: float, other_load: float, other_share: float) -> float:
-        """Returns by how much the ratio exceeds 1; it grows with the neighbour's load."""
-        return self.between(self.sway(load, share), self.sway(other_load, other_share))
-
     def sway(self, load: float, share: float) -> Sway:
-        """Returns what the law asks of one side, whoever the other is."""
+        """Returns the factors of one side, which do not depend on the other."""
         held = min(load, self.heaviest)
         return Sway(share, 1 + self.relief * held, share * float(held**self.growth))
 
     def between(self, mine: Sway, other: Sway) -> float:
-        """Returns `excess` of one side beside the other."""
+        """Returns by how much the ratio of `mine` exceeds 1; it grows with the neighbour's load."""
         return self.scale * mine.share * other.pressure / mine.relief
 
     def between_all(self, mine: Sequence[Sway], others: Sequence[Sway]) -> Floats:
@@ -94,24 +90,24 @@ class MeasuredContention:
     pairs: tuple[PairRatio, ...]
 
     def gpu_share(self, profile: ModelProfile) -> float:
-        """Returns the share of an iteration in which the GPU works: 1 where nothing says less."""
+        """Returns the share of an iteration in which the GPU works, 1 if unknown."""
         return self.sourced_gpu_share(profile).value
 
     def sourced_gpu_share(self, profile: ModelProfile) -> Sourced[float]:
         """Returns the same share, and where it comes from."""
-        given = self.shares.get(profile.full_name)
-        if given is not None:
-            return given
+        share = self.shares.get(profile.full_name)
+        if share is not None:
+            return share
         stages = profile.stages
         if stages is None or not stages.value[0].gpu_s:
             return Sourced(1.0, Provenance.ASSUMED, "nothing says that the GPU ever waits")
-        share = min(1.0, stages.value[0].gpu_s / iteration_s(profile, gpus=1))
-        return Sourced(share, stages.provenance, f"GPU stage over iteration; {stages.source}")
+        busy = min(1.0, stages.value[0].gpu_s / iteration_s(profile, gpus=1))
+        return Sourced(busy, stages.provenance, f"GPU stage over iteration; {stages.source}")
 
 
 @lru_cache(maxsize=1)
 def shipped_contention() -> MeasuredContention:
-    """Returns what the package knows, fitted to Gavel's pairs (`python -m tools.zoo pairs`)."""
+    """Returns the shipped law, fitted to Gavel's pairs (`python -m tools.zoo pairs`)."""
     return parse_contention(shipped_text("interference.toml"))
 
 

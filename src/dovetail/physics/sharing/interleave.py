@@ -17,7 +17,7 @@ from dovetail.core.errors import InputError, nearest
 from dovetail.core.growth import Growing
 from dovetail.core.job import Floats
 from dovetail.physics.speed.throughput import iteration_s
-from dovetail.physics.zoo.profile import ModelProfile, StageTimes
+from dovetail.physics.zoo.profile import ModelProfile
 
 MEASURED_FACTORS = (1.0, 1.31, 1.48, 1.35)
 """Measured over computed cycle of 1 to 4 members, of Muri's authors (ALGORITHMS section 4.1)."""
@@ -43,7 +43,7 @@ class InterleaveRule:
     def parse(text: str) -> InterleaveRule:
         """Returns the rule of words such as `overlapped,no-contention,no-floor,three-stages`.
 
-        What is not given is as in `overlapped,contention,floor,four-stages`. Raises InputError.
+        The defaults are `overlapped,contention,floor,four-stages`. Raises InputError.
         """
         words = {
             **{cycle: ("cycle", cycle) for cycle in CYCLES},
@@ -68,14 +68,15 @@ class InterleaveRule:
 def interleaving_of(
     profiles: Sequence[tuple[ModelProfile | None, int]], rule: InterleaveRule
 ) -> Interleaving:
-    """Returns the stages of each kind, given its profile and its requested GPUs."""
+    """Returns the stages of each kind, by its profile and its requested GPUs."""
     stage_s = np.zeros((len(profiles), rule.resources))
     iteration = np.zeros(len(profiles))
     for kind, (profile, gpus) in enumerate(profiles):
         times = profile.stage_times(gpus) if profile is not None else None
         if profile is None or times is None:
             continue
-        stage_s[kind] = _row(times, rule.resources)
+        storage, cpu, *others = times.of_resources()
+        stage_s[kind] = [storage, cpu, *others] if rule.resources == 4 else [storage + cpu, *others]
         iteration[kind] = iteration_s(profile, gpus=gpus)
     for array in (stage_s, iteration):
         array.setflags(write=False)
@@ -92,7 +93,7 @@ class GrowingStages:
         self._iteration_s = Growing(self.known.iteration_s)
 
     def admit(self, profiles: Sequence[tuple[ModelProfile | None, int]]) -> None:
-        """Adds kinds, each given by its profile and its requested GPUs."""
+        """Adds kinds, each by its profile and its requested GPUs."""
         more = interleaving_of(profiles, self._rule)
         stage_s = self._stage_s.extend(more.stage_s)
         iteration = self._iteration_s.extend(more.iteration_s)
@@ -109,11 +110,6 @@ def exclusive_s(known: Interleaving) -> Floats:
     return known.stage_s if known.cycle == BARRIER else known.stage_s[:, -2:]
 
 
-def _row(times: StageTimes, resources: int) -> tuple[float, ...]:
-    storage, cpu, gpu, network = times.of_resources()
-    return (storage, cpu, gpu, network) if resources == 4 else (storage + cpu, gpu, network)
-
-
 class InterleaveCycles:
     """The cycles of interleave sets, each computed once.
 
@@ -126,6 +122,7 @@ class InterleaveCycles:
 
     def slowdown(self, kind: int, seats: Sequence[Seat]) -> float:
         """Returns the cycle of the set over the iteration alone of one of its kinds."""
+        # A set has one cycle in whatever order its members are listed.
         key = tuple(sorted(seats))
         slowdowns = self._slowdown.get(key)
         if slowdowns is None:

@@ -41,7 +41,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class KnownDemand:
-    """What is known of utilisations: the law, that of a job without a model, given shares."""
+    """The law of utilisations, the median for a job without a model, and shares by model."""
 
     law: Sourced[Demand]
     median: float
@@ -51,8 +51,8 @@ class KnownDemand:
         """Returns the utilisation of a model alone; the median of the measured for no model."""
         if profile is None:
             return self.median
-        given = self.shares.get(profile.full_name)
-        share = given.value if given else shipped_contention().gpu_share(profile)
+        sourced = self.shares.get(profile.full_name)
+        share = sourced.value if sourced else shipped_contention().gpu_share(profile)
         # A load of nothing at all (no sample, no work on the GPU) would divide by 0 below.
         return max(LEAST, self.law.value.utilization(load(profile, micro_batch), share))
 
@@ -83,13 +83,13 @@ def shared_slowdown(
     contested, most = max(0.0, cap + beside - 1), max(0.0, utilization + other - 1)
     lost = min(1 - 1 / ratio, most / utilization)
     rest = 1 - 1 / (ratio * (1 - lost))
-    kept = cap / utilization - (lost * contested / most if most else 0.0)
-    return 1 / (kept * (1 - rest * beside / other))
+    speed = cap / utilization - (lost * contested / most if most else 0.0)
+    return 1 / (speed * (1 - rest * beside / other))
 
 
 @lru_cache(maxsize=1)
 def shipped_demand() -> KnownDemand:
-    """Returns what the package knows, fitted to Gavel's pairs (`tools/zoo/limits.py`)."""
+    """Returns the shipped law and shares, fitted to Gavel's pairs (`tools/zoo/limits.py`)."""
     return parse_demand(shipped_text("limits.toml"))
 
 

@@ -30,41 +30,31 @@ Seen = tuple[int, int, float]
 """The micro-batches of two and the ratio of the first."""
 
 
-class Interference(Protocol):
-    """Shared over alone iteration time of one job beside another on the same GPU."""
-
-    def ratio(
-        self,
-        mine: ModelProfile | None,
-        micro_batch: float,
-        other: ModelProfile | None,
-        other_micro_batch: float,
-    ) -> float:
-        """Returns the ratio, at least 1, of a model at its micro-batch beside another at its own.
-
-        None stands for a job whose model is not known.
-        """
-        ...
-
-    def ratios(self, mine: Sequence[GpuLoad], others: Sequence[GpuLoad]) -> Floats:
-        """Returns `ratio` of each of `mine` beside each of `others`: shape [mine, others]."""
-        every = [one.beside(other, self) for one in mine for other in others]
-        return np.array(every, np.float64).reshape(len(mine), len(others))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuLoad:
     """A model, None where it is not known, at a micro-batch.
 
-    NOTE: each is itself alone, so that tables by load are read without hashing a profile.
+    NOTE: each is equal to itself alone, so that tables by load are read without hashing a profile.
     """
 
     model: ModelProfile | None
     micro_batch: float
 
-    def beside(self, other: GpuLoad, between: Interference) -> float:
-        """Returns the ratio of this beside another."""
-        return between.ratio(self.model, self.micro_batch, other.model, other.micro_batch)
+
+UNKNOWN_LOAD = GpuLoad(None, 1.0)
+
+
+class Interference(Protocol):
+    """Shared over alone iteration time of one job beside another on the same GPU."""
+
+    def ratio(self, mine: GpuLoad, other: GpuLoad) -> float:
+        """Returns the ratio of `mine` beside the other, at least 1."""
+        ...
+
+    def ratios(self, mine: Sequence[GpuLoad], others: Sequence[GpuLoad]) -> Floats:
+        """Returns `ratio` of each of `mine` beside each of `others`: shape [mine, others]."""
+        every = [self.ratio(one, other) for one in mine for other in others]
+        return np.array(every, np.float64).reshape(len(mine), len(others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +67,7 @@ class Injected(Interference):
         if not 1 <= self.xi < math.inf:
             raise InputError("--interference", "a ratio of iteration times is at least 1")
 
-    def ratio(
-        self,
-        mine: ModelProfile | None,
-        micro_batch: float,
-        other: ModelProfile | None,
-        other_micro_batch: float,
-    ) -> float:
+    def ratio(self, mine: GpuLoad, other: GpuLoad) -> float:
         """Returns the injected ratio."""
         return self.xi
 
@@ -104,7 +88,7 @@ class MeasuredInterference(Interference):
         for one in sets:
             self._add(f"{one.family}/", one.pairs)
         self._tables: dict[tuple[ModelProfile, ModelProfile], MeasuredPair | None] = {}
-        self._ratios: dict[tuple[ModelProfile, float, ModelProfile, float], float] = {}
+        self._ratios: dict[tuple[GpuLoad, GpuLoad], float] = {}
         self._sways: dict[GpuLoad, Sway] = {}
 
     def _add(self, family: str, pairs: Iterable[PairRatio]) -> None:
@@ -113,56 +97,50 @@ class MeasuredInterference(Interference):
                 key = (family + mine, family + other)
                 self._sides.setdefault(key, []).append((batch, other_batch, ratio))
 
-    def ratio(
-        self,
-        mine: ModelProfile | None,
-        micro_batch: float,
-        other: ModelProfile | None,
-        other_micro_batch: float,
-    ) -> float:
-        """Returns the ratio of a model at its micro-batch beside another at its own."""
-        if mine is None or other is None:
+    def ratio(self, mine: GpuLoad, other: GpuLoad) -> float:
+        """Returns the ratio of `mine` beside the other."""
+        if mine.model is None or other.model is None:
             return self._known.median_ratio
-        key = (mine, micro_batch, other, other_micro_batch)
-        found = self._ratios.get(key)
-        if found is None:
-            table = self._table(mine, other)
+        key = (mine, other)
+        ratio = self._ratios.get(key)
+        if ratio is None:
+            batches = mine.micro_batch, other.micro_batch
+            table = self._table(mine.model, other.model)
             if table is None:
-                found = 1.0 + self._excess(mine, other, micro_batch, other_micro_batch)
+                ratio = 1.0 + self._excess(mine.model, other.model, *batches)
             else:
-                found = table.ratio(micro_batch, other_micro_batch)
-            self._ratios[key] = found
-        return found
+                ratio = table.ratio(*batches)
+            self._ratios[key] = ratio
+        return ratio
 
     def ratios(self, mine: Sequence[GpuLoad], others: Sequence[GpuLoad]) -> Floats:
         """Returns `ratio` of each of `mine` beside each of `others`, to the last bit."""
         known = self._known
         sways, against = ([self._sway(load) for load in some] for some in (mine, others))
-        found: Floats = 1.0 + known.law.value.between_all(sways, against)
+        ratios: Floats = 1.0 + known.law.value.between_all(sways, against)
         others_of = _by_model(others)
         for model, rows in _by_model(mine):
             for other, columns in others_of:
                 if model is None or other is None:
-                    found[np.ix_(rows, columns)] = known.median_ratio
+                    ratios[np.ix_(rows, columns)] = known.median_ratio
                 elif self._table(model, other) is not None:
                     for row, column in product(rows, columns):
-                        found[row, column] = mine[row].beside(others[column], self)
-        return found
+                        ratios[row, column] = self.ratio(mine[row], others[column])
+        return ratios
 
     def _sway(self, load: GpuLoad) -> Sway:
-        found = self._sways.get(load)
-        if found is None:
-            found = self._sways[load] = (
-                self._of(load.model, load.micro_batch) if load.model else NO_SWAY
-            )
-        return found
+        sway = self._sways.get(load)
+        if sway is None:
+            sway = self._of(load.model, load.micro_batch) if load.model else NO_SWAY
+            self._sways[load] = sway
+        return sway
 
     def _of(self, profile: ModelProfile, micro_batch: float) -> Sway:
         share = self._known.gpu_share(profile)
         return self._known.law.value.sway(load_of(profile, micro_batch), share)
 
     def is_measured(self, mine: ModelProfile, other: ModelProfile) -> bool:
-        """Tells whether the pair was measured at some batches."""
+        """True if the pair was measured at some batches."""
         return self._table(mine, other) is not None
 
     def _excess(

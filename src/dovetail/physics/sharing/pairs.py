@@ -33,15 +33,15 @@ class PairRatio:
 
 
 Excess = Callable[[float, float], float]
-"""By how much a law says the ratio exceeds 1, of my micro-batch and the other's; positive."""
+"""The excess of the ratio over 1 by a law, from my micro-batch and the other's; positive."""
 
 
 class MeasuredPair:
     """The ratios of one model beside another at the batches that were measured.
 
-    Between and beyond these the law's shape is kept: what is interpolated, linearly over the
-    logarithms of both batches, is the measured excess over the law's. A cell that was not
-    measured has that of the nearest one that was.
+    Between and beyond these the curve has the law's shape: the measured excess over the law's is
+    interpolated, linearly over the logarithms of both batches. A cell that was not measured has
+    the value of the nearest one that was.
     """
 
     def __init__(self, measured: Iterable[tuple[int, int, float]], law: Excess) -> None:
@@ -69,6 +69,7 @@ class MeasuredPair:
 
 
 def _nearest(known: dict[tuple[float, float], float], row: float, column: float) -> float:
+    # Of equally near cells the one with the smaller batches counts, whatever the order of the rows.
     def distance(at: tuple[float, float]) -> tuple[float, tuple[float, float]]:
         return abs(at[0] - row) + abs(at[1] - column), at
 

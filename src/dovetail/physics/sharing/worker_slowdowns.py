@@ -1,4 +1,4 @@
-"""A job whose workers go at different speeds: who shares whose GPU, and what a straggler costs.
+"""A job whose workers differ in speed: their limits and neighbours, and the cost of stragglers.
 
 All workers wait for the slowest (ALGORITHMS section 0). What slows a worker is its limit, its own
 neighbour, its device; what it has to do are its samples. A forward pass takes a third of the

@@ -27,11 +27,7 @@ class Compute:
         if not (self.a_s >= 0 and self.b_s_per_sample >= 0 and math.isfinite(self.a_s)):
             raise ValueError(f"compute parameters must be finite and not negative: {self}")
 
-    @overload
-    def time_s(self, batch: float) -> float: ...
-    @overload
-    def time_s(self, batch: Floats) -> Floats: ...
-    def time_s(self, batch: Number) -> Number:
+    def time_s(self, batch: float) -> float:
         """Returns the seconds one GPU computes on `batch` samples."""
         return self.a_s + self.b_s_per_sample * batch
 

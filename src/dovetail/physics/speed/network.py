@@ -8,20 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dovetail.core.cluster import Link
 from dovetail.core.errors import InputError
 
-Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True, slots=True)
 class RingLink:
-    """The slowest link of a ring: what one hop costs and how fast bytes pass."""
+    """The slowest link of a ring: latency of a hop and bandwidth."""
 
     latency_s: float
     bandwidth_bytes_per_s: float
@@ -30,11 +24,7 @@ class RingLink:
         if not (self.latency_s >= 0 and self.bandwidth_bytes_per_s > 0):
             raise ValueError(f"a link needs a latency >= 0 and a bandwidth > 0: {self}")
 
-    @overload
-    def all_reduce_s(self, workers: int, gradient_bytes: float) -> float: ...
-    @overload
-    def all_reduce_s(self, workers: Floats, gradient_bytes: float) -> Floats: ...
-    def all_reduce_s(self, workers: int | Floats, gradient_bytes: float) -> float | Floats:
+    def all_reduce_s(self, workers: int, gradient_bytes: float) -> float:
         """Returns `a_comm + b_comm * M` for a ring of N workers; 0 when there is one."""
         hops = 2 * (workers - 1)
         return hops * self.latency_s + hops / workers * gradient_bytes / self.bandwidth_bytes_per_s
@@ -53,13 +43,13 @@ class Network:
     pair: RingLink | None = None
 
     def ring(self, spans: Sequence[int]) -> RingLink:
-        """Returns the ring of a placement given as GPUs per node."""
+        """Returns the ring of a placement, in GPUs per node."""
         if len(spans) == 1:
             return self.within
         return self.pair if self.pair and len(spans) == 2 else self.across
 
     def comm_s(self, spans: Sequence[int], gradient_bytes: float) -> float:
-        """Returns the all-reduce seconds of a placement given as GPUs per node."""
+        """Returns the all-reduce seconds of a placement, in GPUs per node."""
         workers = sum(spans)
         if workers <= 1:
             return 0.0

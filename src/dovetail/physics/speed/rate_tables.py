@@ -1,4 +1,4 @@
-"""Speeds by kind and number of GPUs, computed as kinds appear and counts are asked for."""
+"""Speeds by kind and number of GPUs, computed on first use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dovetail.core.job import Floats
 
 
 class RateTables:
-    """The speeds of each kind on 0 to so many GPUs; a row is computed when it is asked for."""
+    """The speeds of each kind on 0 to so many GPUs; a row is computed on first use."""
 
     def __init__(self, row: Callable[[int, int], Floats]) -> None:
-        """Takes what gives the row of a kind up to a number of GPUs."""
+        """Takes the function that returns the row of a kind up to a number of GPUs."""
         self._row = row
         self._tables: dict[int, Growing[np.float64]] = {}
         self._sealed: dict[int, Floats] = {}
@@ -26,9 +26,7 @@ class RateTables:
             return known
         table = self._tables.setdefault(max_gpus, Growing(np.empty((0, max_gpus + 1))))
         new = range(len(table.rows), kinds)
-        made = table.extend(
-            np.array([self._row(k, max_gpus) for k in new]).reshape(-1, max_gpus + 1)
-        )
-        made.setflags(write=False)
-        self._sealed[max_gpus] = made
-        return made
+        rows = np.array([self._row(k, max_gpus) for k in new]).reshape(-1, max_gpus + 1)
+        sealed = self._sealed[max_gpus] = table.extend(rows)
+        sealed.setflags(write=False)
+        return sealed

@@ -1,8 +1,8 @@
 """How fast a model of the zoo trains under a placement: single times, and dense tables.
 
 Equation (7) with the profile's parameters gives the shape over batch, placement and device.
-Where the profile has a measured curve, the times of equation (7) are multiplied by what makes
-them pass through it, so that a well placed job at its default batch is exactly as measured.
+Where the profile has a measured curve, the times of equation (7) are scaled to pass through it, so
+that a well placed job at its default batch is exactly as measured.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dovetail.core.job import Floats
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.physics.speed import compute
-from dovetail.physics.speed.network import Network
 from dovetail.physics.zoo.device import time_factor
 from dovetail.physics.zoo.profile import ModelProfile
-
-Floats = NDArray[np.float64]
 
 
 def iteration_s(
@@ -31,21 +28,20 @@ def iteration_s(
     batch_per_gpu: float = 0.0,
     accumulation_steps: int = 0,
     gpu_type: str = "",
-    network: Network | None = None,
 ) -> float:
     """Returns the seconds of one iteration of a job alone on its GPUs.
 
     `spans` is GPUs per node (default: well placed), `batch_per_gpu` the samples each GPU adds
     to an iteration (default: the profile's), `accumulation_steps` the micro-batches it is cut
     into (default: the fewest whose size the source ran), `gpu_type` the slowest device in use
-    (default: the reference), `network` that of the cluster (default: that of the source).
+    (default: the reference). The network is that of the source.
     """
     placed = tuple(spans) or profile.well_placed(gpus)
     if gpus < 1 or sum(placed) != gpus or min(placed) < 1:
         raise ValueError(f"{gpus} GPUs cannot lie as {placed} GPUs per node")
     batch = batch_per_gpu or profile.batch.value.on_each_of(gpus)
     steps = accumulation_steps or fewest_steps(profile, batch)
-    modelled_s = _modelled_s(profile, placed, batch, steps, gpu_type, network)
+    modelled_s = _modelled_s(profile, placed, batch, steps, gpu_type)
     return modelled_s * correction(profile, gpus)
 
 
@@ -54,6 +50,7 @@ def fewest_steps(profile: ModelProfile, batch_per_gpu: float) -> int:
     return max(1, math.ceil(batch_per_gpu / profile.batch.value.max_per_gpu - RELATIVE_TOLERANCE))
 
 
+@lru_cache(maxsize=1024)
 def throughput_table(
     profile: ModelProfile, max_gpus: int, *, gpus_per_node: int = 0, gpu_type: str = ""
 ) -> Floats:
@@ -62,7 +59,16 @@ def throughput_table(
     The unit of work is one iteration at the default batch; under weak scaling an iteration on
     n GPUs is n such units. The array is shared and cannot be written.
     """
-    return _table(profile, max_gpus, gpus_per_node or profile.gpus_per_node.value, gpu_type)
+    batch, per_node = profile.batch.value, gpus_per_node or profile.gpus_per_node.value
+    useful = min(max_gpus, profile.max_gpus.value)
+    rates = [
+        batch.work(n)
+        / iteration_s(profile, gpus=n, spans=spread(n, math.ceil(n / per_node)), gpu_type=gpu_type)
+        for n in range(1, useful + 1)
+    ]
+    table = np.array([0.0, *rates, *rates[-1:] * (max_gpus - useful)])
+    table.setflags(write=False)
+    return table
 
 
 def speed_relative(
@@ -77,7 +83,7 @@ def speed_relative(
 ) -> float:
     """Returns `t_iter(requested, well placed) / t_iter(actual)` for the same global batch.
 
-    1 when a job has what it asked for, on as few nodes as hold it. `accumulation_steps` are
+    1 when a job has the GPUs it requested, on as few nodes as possible. `accumulation_steps` are
     those of the actual placement; 0 stands for the fewest, as in `iteration_s`.
     """
     batch = global_batch or profile.batch.value.on_each_of(requested_gpus) * requested_gpus
@@ -115,7 +121,7 @@ def stretched(
 def footprint_bytes(
     profile: ModelProfile, *, gpus: int, batch_per_gpu: float = 0.0, accumulation_steps: int = 0
 ) -> float:
-    """Returns what a job holds on each of its GPUs, with the defaults of `iteration_s`."""
+    """Returns the bytes of a job on each of its GPUs, with the defaults of `iteration_s`."""
     batch = batch_per_gpu or profile.batch.value.on_each_of(gpus)
     steps = accumulation_steps or fewest_steps(profile, batch)
     return profile.memory.value.used_bytes(math.ceil(batch / steps))
@@ -155,34 +161,14 @@ def spread(gpus: int, nodes: int) -> tuple[int, ...]:
     return (least + 1,) * more + (least,) * (nodes - more)
 
 
-@lru_cache(maxsize=1024)
-def _table(profile: ModelProfile, max_gpus: int, per_node: int, gpu_type: str) -> Floats:
-    batch = profile.batch.value
-    useful = min(max_gpus, profile.max_gpus.value)
-    rates = [
-        batch.work(n)
-        / iteration_s(profile, gpus=n, spans=spread(n, math.ceil(n / per_node)), gpu_type=gpu_type)
-        for n in range(1, useful + 1)
-    ]
-    table = np.array([0.0, *rates, *rates[-1:] * (max_gpus - useful)])
-    table.setflags(write=False)
-    return table
-
-
 def _modelled_s(
-    profile: ModelProfile,
-    spans: Sequence[int],
-    batch: float,
-    steps: int,
-    gpu_type: str,
-    network: Network | None,
+    profile: ModelProfile, spans: Sequence[int], batch: float, steps: int, gpu_type: str = ""
 ) -> float:
-    rings = network or profile.network.value
     return compute.iteration_s(
         _compute_on(profile, gpu_type),
         batch=batch,
         steps=steps,
-        comm_s=rings.comm_s(spans, profile.gradient_bytes.value),
+        comm_s=profile.network.value.comm_s(spans, profile.gradient_bytes.value),
         overlap=profile.overlap.value,
     )
 
@@ -208,4 +194,4 @@ def correction(profile: ModelProfile, gpus: int) -> float:
     measured_s = batch.work(count) / float(np.interp(count, curve.gpus, rates))
     per_gpu = batch.on_each_of(count)
     steps = fewest_steps(profile, per_gpu)
-    return measured_s / _modelled_s(profile, profile.well_placed(count), per_gpu, steps, "", None)
+    return measured_s / _modelled_s(profile, profile.well_placed(count), per_gpu, steps)

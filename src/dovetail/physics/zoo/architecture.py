@@ -1,4 +1,4 @@
-"""Public facts about the models of the zoo that no timing tells: parameters and memory."""
+"""Public facts about the models of the zoo: parameters and memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dovetail.physics.zoo.provenance import (
 )
 
 CONTEXT_BYTES = 0.8e9
-"""What a framework with its device libraries holds before the first tensor (assumed)."""
+"""The memory of a framework with its device libraries before the first tensor (assumed)."""
 
 BYTES_PER_GRADIENT = 4
 """All sources of the zoo train in FP32."""

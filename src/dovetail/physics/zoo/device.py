@@ -1,4 +1,4 @@
-"""The GPU types we know: memory, and speed for scaling times from one type to another."""
+"""The known GPU types: memory, and speed for scaling times from one type to another."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def devices() -> Mapping[str, Device]:
 
 def device(name: str) -> Device:
     """Returns a GPU type by name or alias, whatever the case. Raises InputError."""
-    found = _by_any_name().get(name.lower())
-    if found is None:
-        raise InputError(f"GPU type '{name}'", "we have no speed for it", nearest(name, devices()))
-    return found
+    known = _by_any_name().get(name.lower())
+    if known is None:
+        raise InputError(f"GPU type '{name}'", "its speed is unknown", nearest(name, devices()))
+    return known
 
 
 def device_memory_bytes(name: str) -> float | None:
     """Returns the memory of a GPU type by name or alias; None where the type is not known."""
-    found = _by_any_name().get(name.lower())
-    return None if found is None else found.memory_bytes.value
+    known = _by_any_name().get(name.lower())
+    return None if known is None else known.memory_bytes.value
 
 
 @lru_cache(maxsize=1)
@@ -61,7 +61,7 @@ def _by_any_name() -> Mapping[str, Device]:
 
 @lru_cache(maxsize=1024)
 def time_factor(measured_on: str, wanted: str) -> float:
-    """Returns by what to multiply a computing time on one GPU type to get it on another."""
+    """Returns the computing time on the wanted GPU type over that on `measured_on`."""
     if measured_on.lower() == wanted.lower():
         return 1.0
     return device(measured_on).speed.value / device(wanted).speed.value

@@ -23,26 +23,23 @@ def shipped_sets() -> tuple[ProfileSet, ...]:
     return tuple(parse_profiles(shipped_text(name), where=name) for name in names)
 
 
-@lru_cache(maxsize=1)
-def zoo() -> Mapping[str, ModelProfile]:
-    """Returns every shipped profile by its full name (`pollux/bert`)."""
-    return MappingProxyType(_by_full_name(shipped_sets()))
-
-
-def _by_full_name(sets: Iterable[ProfileSet]) -> dict[str, ModelProfile]:
-    return {profile.full_name: profile for one in sets for profile in one.profiles}
-
-
 class Catalogue:
     """Finds profiles by full name, short name or alias, whatever the case."""
 
     def __init__(self, sets: Iterable[ProfileSet]) -> None:
-        self.profiles: Mapping[str, ModelProfile] = MappingProxyType(_by_full_name(sets))
-        self._found: dict[str, ModelProfile] = {}
-        for names_of in (_full_name, _short_name, _aliases):
-            for profile in self.profiles.values():
-                for name in names_of(profile):
-                    self._found.setdefault(name.lower(), profile)
+        self.profiles: Mapping[str, ModelProfile] = MappingProxyType(
+            {profile.full_name: profile for one in sets for profile in one.profiles}
+        )
+        self._by_name: dict[str, ModelProfile] = {}
+        profiles = self.profiles.values()
+        names = (
+            *((profile.full_name, profile) for profile in profiles),
+            *((profile.name, profile) for profile in profiles),
+            *((alias, profile) for profile in profiles for alias in profile.aliases),
+        )
+        # The first profile with a name has it: full names before short names before aliases.
+        for name, profile in names:
+            self._by_name.setdefault(name.lower(), profile)
 
     def find(self, name: str, *, family: str = "") -> ModelProfile | None:
         """Returns the profile of a name, that of `family` if it has one; None if unknown."""
@@ -50,7 +47,7 @@ class Catalogue:
             mine = self._in_family(name.lower(), family)
             if mine is not None:
                 return mine
-        return self._found.get(name.lower())
+        return self._by_name.get(name.lower())
 
     def _in_family(self, name: str, family: str) -> ModelProfile | None:
         for profile in self.profiles.values():
@@ -61,31 +58,24 @@ class Catalogue:
 
     def lookup(self, name: str, *, family: str = "") -> ModelProfile:
         """Returns the profile of a name. Raises InputError that names the nearest one."""
-        found = self.find(name, family=family)
-        if found is None:
-            hint = nearest(name, self._found)
+        profile = self.find(name, family=family)
+        if profile is None:
+            hint = nearest(name, self._by_name)
             if hint.startswith("known"):
                 hint = "`dovetail models` lists what is known"
             raise InputError(f"model '{name}'", "is not in the zoo", hint)
-        return found
-
-
-def _full_name(profile: ModelProfile) -> tuple[str, ...]:
-    return (profile.full_name,)
-
-
-def _short_name(profile: ModelProfile) -> tuple[str, ...]:
-    return (profile.name,)
-
-
-def _aliases(profile: ModelProfile) -> tuple[str, ...]:
-    return profile.aliases
+        return profile
 
 
 @lru_cache(maxsize=1)
 def shipped() -> Catalogue:
     """Returns the catalogue of the shipped sets."""
     return Catalogue(shipped_sets())
+
+
+def zoo() -> Mapping[str, ModelProfile]:
+    """Returns every shipped profile by its full name (`pollux/bert`)."""
+    return shipped().profiles
 
 
 def lookup(name: str, *, family: str = "") -> ModelProfile:

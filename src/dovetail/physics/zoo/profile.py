@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from dovetail.physics.batches.efficiency import Efficiency
 from dovetail.physics.memory import MemoryLaw
@@ -13,7 +14,7 @@ from dovetail.physics.zoo.provenance import Sourced
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The batch the model is trained with unless the job says otherwise.
+    """The batch of the model unless the job requests another.
 
     `size` samples. Strong scaling (`per_gpu` false): of the whole job, shared by its GPUs.
     Weak scaling (`per_gpu` true): on each GPU, so that an iteration grows with the GPUs.
@@ -33,7 +34,7 @@ class Batch:
         return float(self.size) if self.per_gpu else self.size / gpus
 
     def work(self, gpus: int) -> float:
-        """Returns how many reference iterations (those of one GPU) an iteration is worth."""
+        """Returns the work of an iteration over that of an iteration on one GPU."""
         return float(gpus) if self.per_gpu else 1.0
 
 
@@ -91,10 +92,10 @@ class FitError:
 
 @dataclass(frozen=True)
 class ModelProfile:
-    """A model as physics sees it. Times hold on `gpu_type` unless another is asked for.
+    """A model as physics sees it. Times are those on `gpu_type`.
 
     `compute` has an entry per device type it was measured or fitted on, the reference first.
-    Fields that are None are unknown, and say so by being absent.
+    Fields that are None are unknown.
     """
 
     name: str
@@ -148,13 +149,11 @@ class ModelProfile:
             return None
         rows = self.stages.value
         above = next((row for row in rows if row.gpus >= gpus), rows[-1])
-        below = max((row for row in rows if row.gpus <= gpus), key=_gpus, default=rows[0])
+        below = max(
+            (row for row in rows if row.gpus <= gpus), key=attrgetter("gpus"), default=rows[0]
+        )
         if above.gpus == below.gpus:
             return below
         way = (gpus - below.gpus) / (above.gpus - below.gpus)
         pairs = zip(below.of_resources(), above.of_resources(), strict=True)
         return StageTimes(gpus, *(low + way * (high - low) for low, high in pairs))
-
-
-def _gpus(row: StageTimes) -> int:
-    return row.gpus

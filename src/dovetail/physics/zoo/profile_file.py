@@ -32,7 +32,7 @@ Table = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class ProfileSet:
-    """The models of one source, and what was measured of them in pairs."""
+    """The models of one source, and their measured pairs."""
 
     family: str
     title: str

@@ -1,4 +1,4 @@
-"""Where a number comes from: every field of a profile says so, or it does not get in."""
+"""The provenance of numbers: every field of a profile needs one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def shipped_text(name: str) -> str:
 
 
 class Provenance(StrEnum):
-    """How a value was come by, from the strongest to the weakest."""
+    """How a value was obtained, from the strongest to the weakest."""
 
     MEASURED = "measured"
     FITTED = "fitted"

@@ -40,9 +40,9 @@ def _matches(head: Head) -> bool:
 
 
 def _read(path: Path, options: ReadOptions) -> Rows:
-    """Reads run time as steps x seconds per step; only Shockwave's lists tell it themselves.
+    """Reads run time as steps x seconds per step; only Shockwave's lists have it.
 
-    Step times are asked for by the whole job type, such as `LM (batch size 10)`.
+    Step times go by the whole job type, such as `LM (batch size 10)`.
     """
     width = _width(path)
     layout = _LAYOUTS[width]
@@ -59,7 +59,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
         duration = table.number(str(layout.duration))
     frame = pl.DataFrame(
         {
-            "job_id": pl.int_range(len(table), eager=True).cast(pl.String),
+            "job_id": table.row_ids(),
             "submit_s": submit,
             "gpus": gpus,
             "duration_s": duration,

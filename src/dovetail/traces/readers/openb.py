@@ -29,35 +29,30 @@ def _read(path: Path, options: ReadOptions) -> Rows:
             "has no column 'creation_time'",
             "this openb file has no times at all",
         )
-    table.need("name", "cpu_milli", "num_gpu", "gpu_milli", "deletion_time", "scheduled_time")
+    columns = table.canonical(
+        {"job_id": "name", "submit_s": "creation_time"},
+        {"gpu_type": "gpu_spec", "status": "pod_phase", "queue": "qos"},
+    )
     gpus, milli = table.number("num_gpu"), table.number("gpu_milli")
     scheduled = table.number("scheduled_time")
-    types = table.text("gpu_spec") if table.has("gpu_spec") else _blank(len(table))
-    several = types.str.contains("|", literal=True)
-    phase = table.text("pod_phase") if table.has("pod_phase") else _blank(len(table))
-    frame = pl.DataFrame(
-        {
-            "job_id": table.text("name"),
-            "submit_s": table.number("creation_time"),
-            # A fraction is a share of one GPU; whole GPUs have 1000.
-            "gpus": (gpus * milli / 1000).zip_with((gpus == 1).fill_null(False), gpus),
-            "duration_s": table.number("deletion_time") - scheduled,
-            "cpus": table.number("cpu_milli") / 1000,
-            "gpu_type": types.set(several, ""),
-            "status": phase.replace(_PHASES),
-        }
-    )
+    columns += [
+        # A fraction is a share of one GPU; whole GPUs have 1000.
+        (gpus * milli / 1000).zip_with((gpus == 1).fill_null(False), gpus).alias("gpus"),
+        (table.number("deletion_time") - scheduled).alias("duration_s"),
+        (table.number("cpu_milli") / 1000).alias("cpus"),
+    ]
     if table.has("memory_mib"):
-        frame = frame.with_columns((table.number("memory_mib") / 1024).alias("memory_gb"))
-    if table.has("qos"):
-        frame = frame.with_columns(table.text("qos").alias("queue"))
+        columns.append((table.number("memory_mib") / 1024).alias("memory_gb"))
+    frame = pl.DataFrame(columns)
+    several = pl.repeat(False, len(table), eager=True)
+    if "gpu_type" in frame.columns:
+        several = frame["gpu_type"].str.contains("|", literal=True)
+        frame = frame.with_columns(frame["gpu_type"].set(several, ""))
+    if "status" in frame.columns:
+        frame = frame.with_columns(frame["status"].replace(_PHASES))
     counts = Counter({adjusted("several GPU types allowed, any is taken"): int(several.sum())})
     frame = refuse(frame, (gpus >= 1) & scheduled.is_null(), "never scheduled", counts)
     return Rows(frame, len(table), counts)
-
-
-def _blank(n: int) -> pl.Series:
-    return pl.repeat("", n, eager=True, dtype=pl.String)
 
 
 OPENB = Format(

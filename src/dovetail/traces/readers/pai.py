@@ -39,7 +39,7 @@ def _kind(path: Path) -> str | None:
 
 
 def _join(paths: Sequence[Path], options: ReadOptions) -> Rows:
-    """Joins tasks (needed) with jobs, instances and groups as far as they are given.
+    """Joins tasks (needed) with jobs, instances and groups if their files are among them.
 
     Submission is the job's start time, which PAI records when it is submitted; the run lasts from
     the first start to the last end of its instances (else tasks); GPUs are summed over tasks.
@@ -85,7 +85,7 @@ def _tables(paths: Sequence[Path]) -> dict[str, Delimited]:
 
 
 def _tasks(table: Delimited) -> pl.DataFrame:
-    """Returns one row a job: what its tasks ask for together, and when they ran."""
+    """Returns one row per job: the requests of all its tasks, and when they ran."""
     instances = table.number("inst_num").fill_null(1.0)
     frame = pl.DataFrame(
         {
@@ -179,8 +179,11 @@ def _read_simulator(path: Path, options: ReadOptions) -> Rows:
     return Rows(pl.DataFrame(columns), len(table))
 
 
+_GAIA = {"submit_s": "arrival_time", "duration_s": "length", "gpus": "cpus"}
+
+
 def _matches_gaia(head: Head) -> bool:
-    return head.columns == ["arrival_time", "length", "cpus"]
+    return head.columns == list(_GAIA.values())
 
 
 def _read_gaia(path: Path, options: ReadOptions) -> Rows:
@@ -189,28 +192,15 @@ def _read_gaia(path: Path, options: ReadOptions) -> Rows:
     A file is in hours when arrivals have fractions and no job is longer than a month of hours.
     """
     table = read_delimited(path)
-    table.need("arrival_time", "length", "cpus")
-    arrival, length = table.number("arrival_time"), table.number("length")
+    frame = pl.DataFrame([table.row_ids(), *table.canonical(_GAIA)])
+    arrival, longest = frame["submit_s"], frame["duration_s"].max()
     fractions = bool((arrival != arrival.floor()).any())
-    longest = length.max()
     in_hours = fractions and isinstance(longest, float) and longest <= 24 * 31
     if in_hours:
-        arrival, length = (_whole_seconds(x) for x in (arrival, length))
-    frame = pl.DataFrame(
-        {
-            "job_id": pl.int_range(len(table), eager=True).cast(pl.String),
-            "submit_s": arrival,
-            "gpus": table.number("cpus"),
-            "duration_s": length,
-        }
-    )
+        # The fractions of the file stand for whole seconds.
+        frame = frame.with_columns((pl.col("submit_s", "duration_s") * 3600).round(3))
     counts = Counter({adjusted("hours read as seconds"): len(table) if in_hours else 0})
     return Rows(frame, len(table), counts)
-
-
-def _whole_seconds(hours: pl.Series) -> pl.Series:
-    """Returns hours as seconds; the file's fractions stand for whole seconds."""
-    return (hours * 3600).round(3)
 
 
 PAI = Format(

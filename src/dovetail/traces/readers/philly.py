@@ -98,8 +98,7 @@ def _read_csv(path: Path, options: ReadOptions) -> Rows:
     columns = table.canonical(_COLUMNS)
     zone = options.timezone or PHILLY_ZONE
     times = moments(table.text("timestamp"), zone)
-    ids = pl.int_range(len(table), eager=True).cast(pl.String)
-    frame = pl.DataFrame([ids.alias("job_id"), times.first.alias("submit_s"), *columns])
+    frame = pl.DataFrame([table.row_ids(), times.first.alias("submit_s"), *columns])
     counts = Counter({adjusted(REPEATED_HOUR): times.repeated})
     return Rows(frame, len(table), counts, 0.0, times.offset_s(zone))
 

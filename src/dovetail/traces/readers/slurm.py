@@ -18,7 +18,7 @@ FIELDS = (
     "JobID,User,Account,Partition,JobName,State,Submit,Start,End,Elapsed,Timelimit,Priority,"
     "NNodes,AllocTRES,ReqTRES"
 )
-"""What to ask sacct for: `sacct -P -a -S START -o FIELDS`."""
+"""The fields to request: `sacct -P -a -S START -o FIELDS`."""
 
 _GPU_ANY = r"gres/gpu=(\d+(?:\.\d+)?)"
 _GPU_TYPED = r"gres/gpu:([^=,]+)=(\d+(?:\.\d+)?)"
@@ -155,7 +155,7 @@ def _tres(table: pl.DataFrame) -> pl.Series:
 
 
 def _by_distinct(parse: Callable[[pl.Series], pl.Series], texts: pl.Series) -> pl.Series:
-    """Returns what `parse` makes of each text, parsing each distinct one once.
+    """Returns the parsed texts, with each distinct one parsed once.
 
     NOTE: logs repeat few requests; importing a million rows takes 4 s this way, 8 s without.
     """
@@ -165,7 +165,7 @@ def _by_distinct(parse: Callable[[pl.Series], pl.Series], texts: pl.Series) -> p
 
 
 def _gpus(table: pl.DataFrame, tres: pl.Series) -> pl.Series:
-    """Returns the GPUs of each job, 0 where none is told."""
+    """Returns the GPUs of each job, 0 if unknown."""
     counted = _by_distinct(_gpus_of_tres, tres)
     gres = _column(table, "AllocGRES", "ReqGRES", "ReqGres", "AllocGres")
     per_node = gres.str.extract(r"gpu(?::[^:,\d][^:,]*)?:(\d+)").cast(pl.Float64, strict=False)
@@ -182,7 +182,7 @@ def _gpus_of_tres(tres: pl.Series) -> pl.Series:
 
 
 def _gpu_type(tres: pl.Series) -> pl.Series:
-    """Returns the type where Slurm tells a single one."""
+    """Returns the type if Slurm lists a single one."""
     typed = tres.str.extract_all(_GPU_TYPED)
     kinds = typed.list.eval(pl.element().str.extract(_GPU_TYPED, 1)).list
     return kinds.first().fill_null("").set((kinds.len() > 1).fill_null(False), "")

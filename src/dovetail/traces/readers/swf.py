@@ -36,39 +36,32 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     """Reads allocated processors (else requested ones) as GPUs, and counts the rows so read."""
     text = read_text_bytes(path).decode()
     values = _numbers(path, text)
-    n = values.height
     col = {i + 1: values[f"f{i}"].set(values[f"f{i}"] == -1, None) for i in range(FIELDS)}
+    user = _named("u", col[12])
     gpus = col[5].zip_with((col[5] > 0).fill_null(False), col[8])
-    seconds = {3: col[3], 4: col[4]}
     frame = pl.DataFrame(
         {
             "job_id": col[1].cast(pl.Int64, strict=False).cast(pl.String),
             "submit_s": col[2],
             "gpus": gpus,
-            "duration_s": seconds[4],
+            "duration_s": col[4],
             "time_limit_s": col[9].set((col[9] <= 0).fill_null(False), None),
-            "user": _named("u", col[12]),
-            "recurrence": _named("u", col[12]) + _named("/app", col[14]),
+            "user": user,
+            "recurrence": (user + _named("/app", col[14])).set(col[14].is_null(), ""),
             "queue": _named("q", col[15]),
             "status": col[11].replace_strict(_ENDS, default="", return_dtype=pl.String),
-            "state": col[11],
         }
     )
-    frame = frame.with_columns(
-        pl.when(col[14].is_null())
-        .then(pl.lit(""))
-        .otherwise(pl.col("recurrence"))
-        .alias("recurrence")
-    )
-    partial = frame["state"].is_in(list(_PARTIAL)).fill_null(False)
+    partial = col[11].is_in(list(_PARTIAL)).fill_null(False)
     counts = Counter(
         {
             adjusted("processors read as GPUs"): int((~partial).sum()),
             rejected("part of a checkpointed job"): int(partial.sum()),
         }
     )
-    epoch = _header_number(text, "UnixStartTime")
-    return Rows(frame.filter(~partial).drop("state"), n, counts, epoch or None)
+    match = re.search(r"^\s*;\s*UnixStartTime:\s*(\d{1,12})", text, re.MULTILINE)
+    epoch = float(match.group(1)) if match else 0.0
+    return Rows(frame.filter(~partial), values.height, counts, epoch or None)
 
 
 def _numbers(path: Path, text: str) -> pl.DataFrame:
@@ -98,11 +91,6 @@ def _numbers(path: Path, text: str) -> pl.DataFrame:
 def _named(prefix: str, numbers: pl.Series) -> pl.Series:
     text = prefix + numbers.cast(pl.Int64, strict=False).cast(pl.String)
     return text.fill_null("")
-
-
-def _header_number(text: str, key: str) -> float:
-    match = re.search(rf"^\s*;\s*{key}:\s*(\d{{1,12}})", text, re.MULTILINE)
-    return float(match.group(1)) if match else 0.0
 
 
 SWF = Format("swf", "Standard Workload Format (processors read as GPUs)", _matches, _read)
