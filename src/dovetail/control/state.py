@@ -125,6 +125,14 @@ class ClusterState:
         now, attained, held, placed = self.now, self.attained, self._held, self.placed_s
         return [attained[j] + held[j] * (now - placed[j]) if held[j] else attained[j] for j in jobs]
 
+    def pending_since_s(self, job: int) -> float:
+        """Returns when a waiting job last became pending."""
+        return self.pending_s[job]
+
+    def running_since_s(self, job: int) -> float:
+        """Returns when a running job was last placed."""
+        return self.placed_s[job]
+
     def running(self) -> RunningTable:
         """Returns the running jobs as columns, at the present instant."""
         self._running.now = self.now

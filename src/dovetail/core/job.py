@@ -258,29 +258,11 @@ class JobTable:
 
     def job(self, index: int) -> JobRequest:
         """Returns one row as a `JobRequest`."""
+        columns: dict[str, object] = {n: getattr(self, n)[index].item() for n in NUMBERS}
+        columns |= {name: getattr(self, name).text(index) for name in LABELS}
         code = int(self.graph_code[index])
-        return JobRequest(
-            job_id=self.job_id[index],
-            submit_s=float(self.submit_s[index]),
-            gpus=int(self.gpus[index]),
-            min_gpus=int(self.min_gpus[index]),
-            max_gpus=int(self.max_gpus[index]),
-            user=self.user.text(index),
-            queue=self.queue.text(index),
-            recurrence=self.recurrence.text(index),
-            model=self.model.text(index),
-            gpu_type=self.gpu_type.text(index),
-            priority=float(self.priority[index]),
-            batch_size=int(self.batch_size[index]),
-            cpus=float(self.cpus[index]),
-            memory_bytes=float(self.memory_bytes[index]),
-            time_limit_s=float(self.time_limit_s[index]),
-            deadline_s=float(self.deadline_s[index]),
-            elastic=bool(self.elastic[index]),
-            shareable=bool(self.shareable[index]),
-            preemptible=bool(self.preemptible[index]),
-            graph=self.graphs[code] if code >= 0 else (),
-        )
+        graph = self.graphs[code] if code >= 0 else ()
+        return JobRequest(job_id=self.job_id[index], graph=graph, **columns)  # type: ignore[arg-type]
 
     def take(self, rows: NDArray[np.int64]) -> JobTable:
         """Returns the table restricted to `rows` (which must keep the order of submission)."""

@@ -234,4 +234,3 @@ class Recorder(Protocol):
 
     def record(self, facts: Sequence[Fact]) -> None:
         """Takes the facts of one instant."""
-        ...

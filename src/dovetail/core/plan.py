@@ -35,42 +35,33 @@ class RunningPlan(Protocol):
     @property
     def version(self) -> int:
         """Returns a number that grows with every change of the plan."""
-        ...
 
     @property
     def placed(self) -> Mapping[int, Placement]:
         """Returns job -> placement."""
-        ...
 
     @property
     def occupancy(self) -> Occupancy:
         """Returns the index of free GPUs; read only outside a draft."""
-        ...
 
     @property
     def free_gpus(self) -> int:
         """Returns the number of free GPUs on nodes open for work."""
-        ...
 
     def draft(self) -> Draft:
         """Returns a draft of the plan as it runs."""
-        ...
 
     def repack(self) -> Draft:
         """Returns a draft that starts from an empty cluster."""
-        ...
 
     def discard(self) -> None:
         """Rolls an open draft back."""
-        ...
 
     def restore(self) -> None:
         """Rebuilds the tables from what runs, whatever a draft has left behind."""
-        ...
 
     def is_open(self, draft: Draft) -> bool:
         """True if a draft is the last that was begun, and the plan has not changed since."""
-        ...
 
 
 class Plan:

@@ -58,26 +58,21 @@ class Policy(Protocol):
     @property
     def knows(self) -> frozenset[str]:
         """Returns what it must know; a class attribute but for a policy that wraps another."""
-        ...
 
     @property
     def powers(self) -> frozenset[str]:
         """Returns what it may do to jobs; a class attribute but for a policy that wraps another."""
-        ...
 
     @property
     def order(self) -> Order:
         """Returns how the policy ranks jobs."""
-        ...
 
     @property
     def initial(self) -> object:
         """Returns the memory before the first decision."""
-        ...
 
     def decide(self, view: View, memory: object) -> Decision:
         """Returns the plan the policy wants at this instant."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

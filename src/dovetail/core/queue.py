@@ -27,53 +27,42 @@ class ReadableQueue(Protocol):
     @property
     def shape_of(self) -> Sequence[int]:
         """Returns the number of the shape of each job."""
-        ...
 
     @property
     def shapes(self) -> Sequence[Shape]:
         """Returns the shapes by number."""
-        ...
 
     def __len__(self) -> int: ...
 
     @property
     def gpus(self) -> int:
         """Returns the GPUs that all waiting jobs together ask for."""
-        ...
 
     def __contains__(self, job: int) -> bool: ...
 
     def __iter__(self) -> Iterator[int]:
         """Yields the jobs in order."""
-        ...
 
     def key(self, job: int) -> float:
         """Returns the key of a waiting job."""
-        ...
 
     def columns(self) -> tuple[Ints, Floats]:
         """Returns the waiting jobs and their keys, in no particular order."""
-        ...
 
     def first(self) -> int | None:
         """Returns the first job in order, or None."""
-        ...
 
     def scan(self, max_gpus: int | None = None) -> Scan:
         """Returns a pass over the queue in order, over shapes of at most `max_gpus`."""
-        ...
 
     def shapes_waiting(self) -> list[int]:
         """Returns the shapes that have waiting jobs."""
-        ...
 
     def of_shape(self, shape: int) -> Iterator[int]:
         """Yields the waiting jobs of one shape in order."""
-        ...
 
     def first_behind(self, shape: int, length_s: float, after: int) -> int | None:
         """Returns the first waiting job of a shape submitted behind `after`, at most so long."""
-        ...
 
 
 class WaitingQueue:

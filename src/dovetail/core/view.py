@@ -54,22 +54,18 @@ class Running(Protocol):
     @property
     def jobs(self) -> Ints:
         """Returns the running jobs."""
-        ...
 
     @property
     def gpus(self) -> Floats:
         """Returns the GPUs each job holds."""
-        ...
 
     @property
     def left_s(self) -> Floats:
         """Returns the forecast length less the progress, never below zero."""
-        ...
 
     @property
     def attained_gpu_s(self) -> Floats:
         """Returns the GPU-seconds held so far, switching included."""
-        ...
 
 
 class Progress(Protocol):
@@ -77,31 +73,24 @@ class Progress(Protocol):
 
     def done_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the progress made, in solo seconds on the requested GPUs."""
-        ...
 
     def left_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the forecast length less the progress made, never below zero."""
-        ...
 
     def length_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the forecast lengths, in solo seconds on the requested GPUs."""
-        ...
 
     def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the GPU-seconds held so far, switching included."""
-        ...
 
     def running(self) -> Running:
         """Returns the running jobs as columns."""
-        ...
 
     def pending_since_s(self, job: int) -> float:
         """Returns when a waiting job last became pending."""
-        ...
 
     def running_since_s(self, job: int) -> float:
         """Returns when a running job was last placed."""
-        ...
 
 
 NOTHING = Changes()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -117,6 +117,18 @@ class Tally:
         self._held = 0
         self._speed = 0.0
         self._ramps: list[tuple[float, int, float]] = []
+        self._books: dict[type, Callable[..., object]] = {
+            Started: self._started,
+            Submitted: self._submitted,
+            Ended: self._ended,
+            Stopped: self._stopped,
+            Switched: self._switched,
+            Shrunk: self._shrunk,
+            Retimed: self._retimed,
+            Measured: self._measured,
+            Withdrawn: lambda fact: self._unwait(fact.job),
+            NodeChanged: self._change_node,
+        }
 
     def record(self, facts: Sequence[Fact]) -> None:
         """Adds the facts of one instant."""
@@ -125,27 +137,9 @@ class Tally:
             return
         self._advance(facts[0].t)
         for fact in facts:
-            kind = type(fact)
-            if kind is Started:
-                self._started(fact)  # type: ignore[arg-type]
-            elif kind is Submitted:
-                self._submitted(fact)  # type: ignore[arg-type]
-            elif kind is Ended:
-                self._ended(fact)  # type: ignore[arg-type]
-            elif kind is Stopped:
-                self._stopped(fact)  # type: ignore[arg-type]
-            elif kind is Switched:
-                self._switched(fact)  # type: ignore[arg-type]
-            elif kind is Shrunk:
-                self._shrunk(fact)  # type: ignore[arg-type]
-            elif kind is Retimed:
-                self._retimed(fact)  # type: ignore[arg-type]
-            elif kind is Measured:
-                self._measured(fact)  # type: ignore[arg-type]
-            elif kind is Withdrawn:
-                self._unwait(fact.job)  # type: ignore[union-attr]
-            elif kind is NodeChanged:
-                self._change_node(fact)  # type: ignore[arg-type]
+            book = self._books.get(type(fact))
+            if book is not None:
+                book(fact)
         self._point()
 
     def _begins(self, facts: Sequence[Fact]) -> bool:
