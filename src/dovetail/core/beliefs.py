@@ -180,14 +180,14 @@ class Batches(Protocol):
 
 
 class Structure(Protocol):
-    """Which jobs are alike, and what each is made of."""
+    """Which jobs are of one kind, and the pipeline stages of each."""
 
     def admit(self, jobs: JobTable) -> None:
         """Adds the rows appended to the job table, for all parts; earlier answers stay."""
 
     @property
     def kind_of(self) -> Ints:
-        """Returns the kind of each job; jobs of one kind are alike in every answer given here.
+        """Returns the kind of each job; all results here are equal for jobs of one kind.
 
         A kind is a model, a number of requested GPUs and a batch, numbered from 0.
         """
@@ -238,7 +238,7 @@ class Forecast(Protocol):
 
     @property
     def learns(self) -> bool:
-        """Returns whether jobs that end change what it says of others."""
+        """True if jobs that end change the forecasts of others."""
 
     def admit(self, jobs: JobTable) -> None:
         """Adds the rows appended to the job table."""

@@ -1,4 +1,4 @@
-"""What a policy sees: a read-only window on the world's tables, valid during one call."""
+"""The view of a policy: a read-only window on the world's tables, valid during one call."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ class Running(Protocol):
 
 
 class Progress(Protocol):
-    """What is known of each job's life so far. Jobs are given and answered in lists."""
+    """The progress of jobs so far, as far as it is known; results are in the order of `jobs`."""
 
     def done_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the progress made, in solo seconds on the requested GPUs."""
+        """Returns the progress, in solo seconds on the requested GPUs."""
 
     def left_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the forecast length less the progress made, never below zero."""
+        """Returns the forecast length less the progress, never below zero."""
 
     def length_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the forecast lengths, in solo seconds on the requested GPUs."""
@@ -134,7 +134,7 @@ class View:
     def preemptible(self) -> Bools:
         """Returns, by job, whether it may be stopped or moved now.
 
-        What runs on a draining node may finish there, and so may not; else it is as the owner says.
+        A job on a draining node may finish there and is not stopped; for others the owner decides.
         """
         draining = self.cluster.draining
         if not draining:
