@@ -33,6 +33,7 @@ from dovetail.core.messages import (
 )
 from dovetail.core.placement import Placement
 from dovetail.core.units import NEVER_S
+from dovetail.record.result import SERIES_COLUMNS
 
 
 class Segment(NamedTuple):
@@ -48,21 +49,6 @@ class Segment(NamedTuple):
     end_s: float
     progress_s: float
     preparing: int
-
-
-class Point(NamedTuple):
-    """The state of the cluster from `t_s` until the next point."""
-
-    t_s: float
-    waiting: int
-    running: int
-    held_gpus: int
-    capacity_gpus: int
-    cluster_efficiency: float
-    blocking_index: float
-
-
-_POINT_FIELDS = len(Point._fields)
 
 
 @dataclass(slots=True)
@@ -203,22 +189,14 @@ class Tally:
             max(0.0, (t * self._blocked - self._blocked_since) / waiting) if waiting else 0.0,
         )
         if t == self._last_point_s:
-            del self._points[-_POINT_FIELDS:]
+            del self._points[-len(row) :]
         self._last_point_s = t
         self._points.extend(row)
 
     @property
-    def points(self) -> list[Point]:
-        """Returns the states of the cluster over time, one by one."""
-        times, *counts, efficiency, blocking = self.columns
-        whole = [c.astype(int).tolist() for c in counts]
-        floats = (times.tolist(), *whole, efficiency.tolist(), blocking.tolist())
-        return [Point(*row) for row in zip(*floats, strict=True)]
-
-    @property
     def columns(self) -> tuple[Floats, ...]:
-        """Returns the states of the cluster over time, as the columns of `Point`."""
-        return tuple(np.array(self._points).reshape(-1, _POINT_FIELDS).T.copy())
+        """Returns the states of the cluster over time, as `SERIES_COLUMNS`."""
+        return tuple(np.array(self._points).reshape(-1, len(SERIES_COLUMNS)).T.copy())
 
     def _wait(self, job: int, t: float, left_s: float) -> None:
         alone_s = max(left_s, 1e-9) * self.scale[job]
