@@ -1,5 +1,7 @@
 """The fold from facts to sums, by hand; the property tests reckon the same sums slowly."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from builders import Row, play, play_scene, scene_of, tally_of, trace_of
@@ -13,8 +15,12 @@ from dovetail.core.messages import (
     Withdrawn,
 )
 from dovetail.core.placement import Placement
-from dovetail.record.metrics import gpu_seconds
+from dovetail.record.metrics import gpu_seconds, series_frame
 from dovetail.record.tally import Tally
+
+
+def points_of(tally: Tally) -> list[SimpleNamespace]:
+    return [SimpleNamespace(**row) for row in series_frame(tally).to_dicts()]
 
 
 def test_queue_length_and_blocking_index_by_hand() -> None:
@@ -64,15 +70,19 @@ def test_gpu_seconds_sum_to_what_is_installed() -> None:
 
 def test_the_state_over_time_is_a_step_function() -> None:
     story = play([Row(1, 4), Row(1, 2, submit_s=1)], "fifo", "1x1")
-    points = [(p.t_s, p.waiting, p.running, p.held_gpus) for p in story.tally.points]
+    points = [(p.t_s, p.waiting, p.running, p.held_gpus) for p in points_of(story.tally)]
     assert points == [(0, 0, 1, 1), (1, 1, 1, 1), (4, 0, 1, 1), (6, 0, 0, 0)]
-    assert [p.cluster_efficiency for p in story.tally.points] == [1, 1, 1, 0]
-    assert [p.blocking_index for p in story.tally.points] == [0, 0, 0, 0]
+    assert [p.cluster_efficiency for p in points_of(story.tally)] == [1, 1, 1, 0]
+    assert [p.blocking_index for p in points_of(story.tally)] == [0, 0, 0, 0]
 
 
 def test_efficiency_is_zero_while_a_job_switches() -> None:
     story = play([Row(1, 4)], "fifo", "1x1", switching="per-start:3")
-    assert [(p.t_s, p.cluster_efficiency) for p in story.tally.points] == [(0, 0), (3, 1), (7, 0)]
+    assert [(p.t_s, p.cluster_efficiency) for p in points_of(story.tally)] == [
+        (0, 0),
+        (3, 1),
+        (7, 0),
+    ]
     assert story.tally.integrals_efficiency == pytest.approx(4)
 
 
@@ -117,7 +127,7 @@ def test_sums_stay_exact_over_many_small_waits() -> None:
     rows = [Row(1, 0.1, submit_s=0.1 * i) for i in range(3000)]
     tally: Tally = play_scene(scene_of(trace_of(*rows), "1x1"), "fifo").tally
     assert abs(tally.integrals["blocking"]) < 1e-6
-    assert all(p.blocking_index < 1e-6 for p in tally.points)
+    assert all(p.blocking_index < 1e-6 for p in points_of(tally))
 
 
 def test_blocking_stays_exact_at_an_epoch_clock() -> None:
@@ -131,7 +141,7 @@ def test_blocking_stays_exact_at_an_epoch_clock() -> None:
 def test_one_tiny_job_does_not_spoil_the_blocking_of_others() -> None:
     # A job with 1e-6 s left waits 5 s: index 5e6. After it left, the others' index is exact.
     rows = [Row(1, 5), Row(1, 1e-6, submit_s=0), Row(1, 10, submit_s=6), Row(1, 10, submit_s=7)]
-    points = play(rows, "fifo", "1x1").tally.points
+    points = points_of(play(rows, "fifo", "1x1").tally)
     last = [p for p in points if p.t_s >= 7]
     assert last[0].blocking_index == pytest.approx(0, abs=1e-6)
 
@@ -145,7 +155,7 @@ def test_a_report_corrects_progress_and_rate() -> None:
     tally.record([Measured(6.0, 0, 4.5, 2.0)])
     tally.record([Ended(8.75, 0, "completed")])
     assert tally.done_s == [4.5 + 2.0 * 2.75]
-    assert [p.cluster_efficiency for p in tally.points] == [1.0, 0.5, 2.0, 0.0]
+    assert [p.cluster_efficiency for p in points_of(tally)] == [1.0, 0.5, 2.0, 0.0]
     # The stay goes on: only what it came to is known better.
     assert [(s.start_s, s.end_s, s.progress_s) for s in tally.segments] == [(0.0, 8.75, 10.0)]
 
@@ -158,7 +168,7 @@ def test_a_report_during_a_switch_says_that_it_is_over() -> None:
     tally.record([Measured(4.0, 0, 1.0, 1.0)])
     tally.record([Stopped(40.0, 0, "preempted", 37.0)])
     assert tally.done_s == [37.0]
-    assert [p.cluster_efficiency for p in tally.points] == [0.0, 1.0, 0.0]
+    assert [p.cluster_efficiency for p in points_of(tally)] == [0.0, 1.0, 0.0]
 
 
 def test_a_withdrawn_job_waits_no_more() -> None:
@@ -166,6 +176,6 @@ def test_a_withdrawn_job_waits_no_more() -> None:
     tally.record([Submitted(0.0, 0, 10.0), Submitted(0.0, 1, 10.0)])
     tally.record([Withdrawn(2.0, 0)])
     tally.record([Submitted(5.0, 0, 10.0)])
-    assert [p.waiting for p in tally.points] == [2, 1, 2]
+    assert [p.waiting for p in points_of(tally)] == [2, 1, 2]
     tally.record([Ended(6.0, 0, "cancelled"), Ended(6.0, 1, "cancelled")])
     assert tally.integrals["waiting"] == 2 * 2 + 1 * 3 + 2 * 1

@@ -23,7 +23,7 @@ def check_needs(
     *,
     supplier: str = "known",
 ) -> None:
-    """Raises InputError if the policy needs knowledge or powers that it is not given.
+    """Raises InputError if the policy needs knowledge or powers that are not available.
 
     `supplier` is the forecast of this world that supplies most.
     """
@@ -51,17 +51,17 @@ def run(
 ) -> object:
     """Runs a policy in a world until nothing is left to happen; returns its last memory.
 
-    `memory` resumes a policy where an earlier run left it (default: as it begins). A decision
-    that raises, comes too late or is not legal is the world's to refuse; the plan then stays.
-    `decision_s` collects the wall time of each decision; `progress` is told the present time.
+    `memory` is that of an earlier run (default: the initial one). The world refuses a decision that
+    raises, comes too late or is not legal; the plan then stays. `decision_s` collects the wall time
+    of each decision; `progress` is called with the present time.
     """
     memory = policy.initial if memory is None else memory
     wake_at, powers = float("inf"), policy.powers
-    unheard: Changes | None = None
+    missed: Changes | None = None
     while world.advance(wake_at):
         view = world.observe()
-        if unheard is not None:
-            show(view, changes=unheard.then(view.changes).net(view.waiting))
+        if missed is not None:
+            show(view, changes=missed.then(view.changes).net(view.waiting))
         changes = view.changes
         decision, took_s, why, cause = _ask(policy, powers, view, memory)
         if decision_s is not None:
@@ -69,13 +69,13 @@ def run(
         if not why and not world.in_time(took_s):
             why = (f"it took {took_s:.3g} s to decide",)
         if decision is None or why:
-            # A draft may have been cut off anywhere, so the tables are made anew from what runs.
+            # The policy may have raised in the middle of a draft: rebuild from what runs.
             view.plan.restore()
-            # The memory stays too: that of a refused decision speaks of a plan that never ran.
-            unheard = changes
+            # The memory stays too: that of a refused decision describes a plan that never ran.
+            missed = changes
             wake_at = world.refuse(policy, why, cause)
         else:
-            unheard = None
+            missed = None
             if decision.draft is None:
                 view.plan.discard()
             else:
@@ -88,11 +88,11 @@ def run(
 
 
 Answer = tuple[Decision | None, float, Sequence[str], Exception | None]
-"""A decision and the seconds it took, why it cannot stand, and what the policy raised."""
+"""A decision, its seconds, why it is refused, and the exception of the policy."""
 
 
 def _ask(policy: Policy, powers: frozenset[str], view: View, memory: object) -> Answer:
-    """Returns the policy's decision, checked. Whatever the policy does, the caller goes on."""
+    """Returns the policy's decision, checked. Never raises an Exception of the policy."""
     began, took_s = perf_counter(), 0.0
     why: Sequence[str] = ()
     try:

@@ -1,57 +1,23 @@
-"""What a policy may read of the jobs' lives: only what it declared to know.
+"""Limits what a policy reads of the progress of jobs to what it declared to know.
 
-The tables behind it belong to the world. A policy that reads lengths without declaring `length`
-is stopped at once, so the "knows" beside a result can be believed.
+A policy that reads lengths without declaring `length` is stopped at once, so that the "knows"
+beside a result is true.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NoReturn
 
-from dovetail.control.running import RunningTable
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import Floats, Ints
-
-
-class ProgressTables(Protocol):
-    """The tables of a world that say how far jobs are; `control.state.ClusterState` is one."""
-
-    @property
-    def pending_s(self) -> Sequence[float]:
-        """Returns when each waiting job last became pending."""
-        ...
-
-    @property
-    def placed_s(self) -> Sequence[float]:
-        """Returns when each running job was last placed."""
-        ...
-
-    def done_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the progress made, in solo seconds."""
-        ...
-
-    def left_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the forecast length less the progress, never below zero."""
-        ...
-
-    def length_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the forecast lengths."""
-        ...
-
-    def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the GPU-seconds held so far."""
-        ...
-
-    def running(self) -> RunningTable:
-        """Returns the running jobs as columns."""
-        ...
+from dovetail.core.view import Progress, Running
 
 
 class GuardedRunning:
     """The columns of the running jobs without their lengths."""
 
-    def __init__(self, table: RunningTable) -> None:
+    def __init__(self, table: Running) -> None:
         self._table = table
 
     @property
@@ -76,46 +42,26 @@ class GuardedRunning:
 
 
 class GuardedProgress:
-    """Reads the world's tables for a policy; lengths only if it declared to know them."""
+    """The tables of a world as a policy reads them; lengths only if it declared to know them.
 
-    def __init__(self, tables: ProgressTables, knows: frozenset[str]) -> None:
-        self._tables = tables
-        self._knows_length = "length" in knows
+    The methods are those of the tables: a method that only passes a call on would cost as much as
+    the lookup itself, at every decision.
+    """
 
-    def done_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the progress made, in solo seconds."""
-        return self._tables.done_s(jobs)
+    def __init__(self, tables: Progress, knows: frozenset[str]) -> None:
+        self.done_s, self.attained_gpu_s = tables.done_s, tables.attained_gpu_s
+        self.pending_since_s = tables.pending_since_s
+        self.running_since_s = tables.running_since_s
+        self.left_s, self.length_s, self.running = tables.left_s, tables.length_s, tables.running
+        if "length" not in knows:
+            self.left_s = self.length_s = _refuse
+            self.running = lambda: GuardedRunning(tables.running())
 
-    def left_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the forecast length less the progress, never below zero."""
-        if not self._knows_length:
-            raise undeclared()
-        return self._tables.left_s(jobs)
 
-    def length_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the forecast lengths."""
-        if not self._knows_length:
-            raise undeclared()
-        return self._tables.length_s(jobs)
-
-    def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the GPU-seconds held so far."""
-        return self._tables.attained_gpu_s(jobs)
-
-    def running(self) -> RunningTable | GuardedRunning:
-        """Returns the running jobs as columns."""
-        running = self._tables.running()
-        return running if self._knows_length else GuardedRunning(running)
-
-    def pending_since_s(self, job: int) -> float:
-        """Returns when a waiting job last became pending."""
-        return self._tables.pending_s[job]
-
-    def running_since_s(self, job: int) -> float:
-        """Returns when a running job was last placed."""
-        return self._tables.placed_s[job]
+def _refuse(jobs: Sequence[int]) -> NoReturn:
+    raise undeclared()
 
 
 def undeclared() -> DovetailError:
-    """Returns what a policy is stopped with that asks for lengths and does not declare `length`."""
+    """Returns the error for a policy that reads lengths and does not declare `length`."""
     return DovetailError("the policy reads lengths, which it does not declare to know")

@@ -1,4 +1,4 @@
-"""The world of a recorded run: it lets the log's events happen again and compares decisions.
+"""The world of a recorded run: it repeats the events of a log and compares decisions.
 
 Arrivals, ends, wake-ups and node changes come from the log. The policy decides anew; its plan is
 compared with the recorded one, and then the recorded one is carried out, so that one
@@ -7,8 +7,9 @@ difference does not hide the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from dovetail.control.state import ClusterState
 from dovetail.core.cluster import UP
@@ -39,7 +40,7 @@ from dovetail.core.messages import (
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Change, Draft
 from dovetail.core.policy import Decision, Policy
-from dovetail.core.units import NEVER_S
+from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.core.view import Changes, View, show
 
 CUT_OFF = "the controller was killed before it decided"
@@ -48,7 +49,7 @@ CUT_OFF = "the controller was killed before it decided"
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """What happened to the world at one instant, and what was decided then."""
+    """The events of one instant, and the decision on them."""
 
     t: float
     events: tuple[Fact, ...]
@@ -57,10 +58,10 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class ControllerSpan:
-    """What one controller recorded; a simulation is one span.
+    """The facts that one controller recorded; a simulation is one span.
 
-    `policy` is what the controller started with, empty where the log does not say it. A span that
-    `recovers` begins with the fact that its controller started.
+    `policy` is the policy at its start, empty where the log has none. A span that `recovers` begins
+    with the fact that its controller started.
     """
 
     policy: str
@@ -72,7 +73,7 @@ class ControllerSpan:
 class Difference:
     """A decision that differs: the placements of a job as recorded and as decided now.
 
-    `why` explains it, if its cause is known and is no fault of the policy or of the log.
+    `why` is the cause, where it is known and no fault of the policy or of the log.
     """
 
     t: float
@@ -92,82 +93,69 @@ class RecordedForecast:
         self._length_s = length_s
 
     def admit(self, jobs: JobTable) -> None:
-        """Takes no note: the recorded run is whole."""
+        """Does nothing: the lengths of all jobs are recorded."""
 
     def length_s(self, job: int, now: float) -> float:
         """Returns the recorded length."""
         return self._length_s[job]
 
     def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
-        """Learns nothing: what the forecast said is recorded."""
+        """Learns nothing: the lengths are recorded."""
 
 
 def spans(facts: Iterable[Fact]) -> list[ControllerSpan]:
     """Returns the facts grouped by the controller that recorded them."""
-    return [
-        ControllerSpan(begun.policy if begun is not None else "", begun is not None, tuple(those))
-        for begun, those in _by_controller(facts)
-    ]
-
-
-def _by_controller(
-    facts: Iterable[Fact],
-) -> Iterator[tuple[ControllerChanged | None, list[Fact]]]:
-    begun: ControllerChanged | None = None
-    those: list[Fact] = []
+    groups: list[list[Fact]] = [[]]
     for fact in facts:
-        if isinstance(fact, ControllerChanged) and fact.state == RECOVERING:
-            if those:
-                yield begun, those
-            begun, those = fact, []
-        those.append(fact)
-    yield begun, those
+        if _is_start_of_controller(fact) and groups[-1]:
+            groups.append([])
+        groups[-1].append(fact)
+    return [_span(tuple(group)) for group in groups]
+
+
+def _is_start_of_controller(fact: Fact) -> TypeGuard[ControllerChanged]:
+    return isinstance(fact, ControllerChanged) and fact.state == RECOVERING
+
+
+def _span(facts: tuple[Fact, ...]) -> ControllerSpan:
+    if facts and _is_start_of_controller(facts[0]):
+        return ControllerSpan(facts[0].policy, True, facts)
+    return ControllerSpan("", False, facts)
 
 
 def instants(facts: Iterable[Fact]) -> list[Instant]:
     """Returns the facts grouped by instant: events first, then what was decided."""
-    made: list[Instant] = []
+    groups: list[Instant] = []
     events: list[Fact] = []
     decided: list[Fact] = []
-    t = float("-inf")
+    t = LONG_AGO_S
     for fact in facts:
-        by_itself = isinstance(fact, _BY_THEMSELVES)
-        is_event = by_itself or _is_event(fact)
+        is_event = _is_event(fact)
+        # An event after a decision begins another instant, though at the same time.
         if (events or decided) and (fact.t != t or (is_event and decided)):
-            made.append(Instant(t, tuple(events), tuple(decided)))
+            groups.append(Instant(t, tuple(events), tuple(decided)))
             events, decided = [], []
         t = fact.t
-        goes_on = not decided and isinstance(fact, Retimed)
-        (events if is_event or goes_on else decided).append(fact)
+        follows_event = not decided and isinstance(fact, Retimed)
+        (events if is_event or follows_event else decided).append(fact)
     if events or decided:
-        made.append(Instant(t, tuple(events), tuple(decided)))
-    return made
+        groups.append(Instant(t, tuple(events), tuple(decided)))
+    return groups
 
 
-_BY_THEMSELVES = (Switched, Measured, Foreseen)
-"""What happens to a job without a decision, and asks for none."""
-
-
-def _concern(changes: Changes) -> bool:
-    """Tells whether a policy is asked because of these changes, as a live world does."""
-    return bool(
-        changes.woke or changes.arrived or changes.ended or changes.evicted or changes.capacity
-    )
+_DECISIONS = (Started, Retimed, Refused, Explained)
 
 
 def _is_event(fact: Fact) -> bool:
     if isinstance(fact, Stopped):
         return fact.why != PREEMPTED
-    return isinstance(
-        fact,
-        Submitted | Withdrawn | Ended | Shrunk | NodeChanged | Woke | Learned | ControllerChanged,
-    )
+    return not isinstance(fact, _DECISIONS)
 
 
 class ReplayWorld:
     """Replays the instants of a log, or of one controller, over the tables of `state`.
 
-    `cut_off` tells that the controller may have been killed before it decided on the last one.
+    `cut_off`: the controller may have been killed before it decided on the last instant.
     """
 
     def __init__(
@@ -189,14 +177,15 @@ class ReplayWorld:
         return self._decisions
 
     def advance(self, until: float) -> bool:
-        """Lets the events of the next recorded instant at which a policy was asked happen."""
+        """Repeats the events up to the next recorded instant at which a policy was asked."""
         self._carry_out_pending()
         while self._next < len(self._recorded):
             instant = self._recorded[self._next]
             self._next += 1
             changes = self._unasked.then(self._happen(instant))
-            # NOTE: what is recorded as decided was decided, though no fact says that it could be.
-            if instant.decided or (self._ready and _concern(changes)):
+            # Facts of a decision prove that the policy was asked, though the controller may not
+            # have been recorded as ready.
+            if instant.decided or (self._ready and any(changes)):
                 show(self._state.view, changes=changes.net(self._state.waiting))
                 self._unasked = Changes()
                 self._decisions += 1
@@ -206,7 +195,7 @@ class ReplayWorld:
         return False
 
     def _happen(self, instant: Instant) -> Changes:
-        """Applies the events of an instant to the tables; returns what the policy is told."""
+        """Applies the events of an instant to the tables; returns the changes for the policy."""
         state = self._state
         state.now = instant.t
         show(state.view, now=instant.t)
@@ -251,7 +240,7 @@ class ReplayWorld:
     def _arrive(self, job: int, length_s: float) -> None:
         self._state.arrive(job)
         if self._state.length[job] != length_s:
-            # It comes back after a while, and is forecast anew.
+            # A job that was withdrawn and arrives again has a new forecast.
             self._state.relength(job, length_s)
 
     def _adjust(self, fact: Fact) -> None:
@@ -267,12 +256,12 @@ class ReplayWorld:
                 self._state.switch(job, rate, from_s - t)
 
     def _lose_progress(self, job: int, done_s: float) -> None:
-        """Sets a job that stops back to what the log says: a plain program keeps nothing."""
+        """Sets the progress of a job that stops to the recorded one: a plain program saves none."""
         self._state.settle(job)
         self._state.done[job] = done_s
 
     def recover(self) -> None:
-        """Tells the policy at its first decision of every job that waits, as a restart does."""
+        """Shows every waiting job as arrived at the first decision, as after a restart."""
         self._unasked = Changes(arrived=sorted(self._state.waiting))
 
     def observe(self) -> View:
@@ -287,13 +276,13 @@ class ReplayWorld:
         self._carry_out_pending(compare=False)
 
     def in_time(self, took_s: float) -> bool:
-        """Tells whether the recorded decision counted, however long it took."""
+        """True if the recorded decision was not refused, however long this one took."""
         return not self._was_refused()
 
     def refuse(self, policy: Policy, why: Sequence[str], cause: Exception | None = None) -> float:
-        """Counts a decision that cannot stand as one for nothing; raises what the policy raised.
+        """Compares a refused decision as one without changes.
 
-        Unless the recorded one was refused too.
+        Raises what the policy raised, unless the recorded decision was refused too.
         """
         if cause is not None and not self._was_refused():
             raise cause
@@ -312,11 +301,9 @@ class ReplayWorld:
     def _carry_out_pending(self, compare: bool = True) -> None:
         if self._pending is None:
             return
-        pending, self._pending = self._pending, None
         if compare:
-            self._pending = pending
             self._compare([])
-            self._pending = None
+        pending, self._pending = self._pending, None
         self._carry_out(pending)
 
     def _carry_out(self, decided: Sequence[Fact]) -> None:
@@ -368,10 +355,10 @@ class ReplayWorld:
 
 
 def take_over(state: ClusterState, before: ClusterState, length_s: Sequence[float]) -> None:
-    """Fills the tables of a controller that starts from those of the one before it.
+    """Fills the tables of a new controller from those of the controller before it.
 
     As `live.controller.recovery` does: running jobs keep their GPUs and all keep their progress;
-    what was learned of a length is forgotten, `length_s` being what was said at submission.
+    lengths are again `length_s`, the forecasts at submission.
     """
     now = before.now = state.now
     show(state.view, now=now)
@@ -391,11 +378,11 @@ def take_over(state: ClusterState, before: ClusterState, length_s: Sequence[floa
 
 
 def _take_over_nodes(state: ClusterState, before: ClusterState) -> None:
-    said, now_said = state.view.cluster.state_of, before.view.cluster.state_of
+    old, new = state.view.cluster.state_of, before.view.cluster.state_of
     changed = [
-        (node, now_said.get(node, UP))
-        for node in sorted(said.keys() | now_said.keys())
-        if now_said.get(node, UP) != said.get(node, UP)
+        (node, new.get(node, UP))
+        for node in sorted(old.keys() | new.keys())
+        if new.get(node, UP) != old.get(node, UP)
     ]
     if changed:
         state.change_nodes(changed)

@@ -1,8 +1,8 @@
-"""The tables that every world keeps: who waits, who runs, how far each job has come.
+"""The tables of every world: waiting jobs, running jobs, and the progress of each.
 
-Worlds differ in where events come from; what an arrival, an end, an eviction or an applied plan
-does to the tables is the same everywhere and is written here once. Jobs are touched only when
-their rate changes. Columns are plain lists: the loop reads and writes single entries.
+Worlds differ in the source of events; the effect of an arrival, an end, an eviction or an applied
+plan on the tables is the same everywhere. Jobs are touched only when their rate changes. Columns
+are plain lists: the loop reads and writes single entries.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from dovetail.core.view import View, show
 
 
 class JobProgress(NamedTuple):
-    """How far a job has come, as a world writes it down and `ClusterState.restore` takes it.
+    """The progress of a job, as a world stores it and `ClusterState.restore` reads it.
 
     `done_s` is its progress by now; `attained_gpu_s` the service booked before `placed_s`, when
-    it was last placed; `from_s` when it makes progress, if it still switches; `pending_s` since
-    when it waited. A job that waits has no `placed_s` that counts.
+    it was last placed; `from_s` when a switch under way ends; `pending_s` when it began to wait.
+    `placed_s` means nothing for a job that waits.
     """
 
     done_s: float = 0.0
@@ -49,7 +49,7 @@ class JobProgress(NamedTuple):
 class ClusterState:
     """Queue, plan and progress of all jobs. Only the world that owns it calls the verbs.
 
-    Per running job: `since_s` is when it (last) makes progress at `rate`; up to then `done`.
+    A running job has made the progress `done` up to `since_s`, and makes `rate` from then on.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class ClusterState:
             switch_s=switch_s or dict.fromkeys(HOW, 0.0),
         )
 
-    # What policies read, by way of `control.progress`.
+    # Read by policies, through `control.progress`.
 
     def done_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns progress in solo seconds."""
@@ -125,6 +125,14 @@ class ClusterState:
         now, attained, held, placed = self.now, self.attained, self._held, self.placed_s
         return [attained[j] + held[j] * (now - placed[j]) if held[j] else attained[j] for j in jobs]
 
+    def pending_since_s(self, job: int) -> float:
+        """Returns when a waiting job last became pending."""
+        return self.pending_s[job]
+
+    def running_since_s(self, job: int) -> float:
+        """Returns when a running job was last placed."""
+        return self.placed_s[job]
+
     def running(self) -> RunningTable:
         """Returns the running jobs as columns, at the present instant."""
         self._running.now = self.now
@@ -133,9 +141,9 @@ class ClusterState:
     # The verbs of a world.
 
     def admit(self, jobs: Sequence[JobRequest]) -> range:
-        """Makes new jobs known to all tables and beliefs; returns their indices.
+        """Adds new jobs to all tables and beliefs; returns their indices.
 
-        They do not wait yet: `arrive` lets them. Raises ValueError as `JobTable.append` does.
+        They do not wait before `arrive`. Raises ValueError as `JobTable.append` does.
         """
         self.plan.discard()
         rows = self.jobs.append(jobs)
@@ -160,7 +168,7 @@ class ClusterState:
         return rows
 
     def arrive(self, job: int) -> None:
-        """Lets a job join the queue."""
+        """Adds a job to the queue."""
         self.length[job] = self.forecast.length_s(job, self.now)
         self._wait(job)
 
@@ -178,9 +186,9 @@ class ClusterState:
         self._write(job)
 
     def measure(self, job: int, done_s: float, rate: float) -> None:
-        """Believes what a running job reports: its progress up to now, and its rate from now on.
+        """Adopts the reported progress and rate of a running job.
 
-        The service it has attained stays as it was booked.
+        The service that was booked stays.
         """
         self.done[job] = done_s
         self.rate[job] = rate
@@ -188,7 +196,7 @@ class ClusterState:
         self._write(job)
 
     def relength(self, job: int, length_s: float) -> None:
-        """Gives a waiting or running job a new forecast of its length, and its place by that."""
+        """Gives a waiting or running job a new forecast length, and its place in the order."""
         if job in self.waiting:
             self.waiting.remove(job)
             self.length[job] = length_s
@@ -200,7 +208,7 @@ class ClusterState:
     def restore(
         self, job: int, life: JobProgress, placement: Placement | None, rate: float = 0.0
     ) -> None:
-        """Takes up a job where an earlier run left it: running on its GPUs, or waiting.
+        """Restores a job of an earlier run: running on its GPUs, or waiting.
 
         Raises IllegalPlan when its GPUs are not free or do not exist.
         """
@@ -222,7 +230,7 @@ class ClusterState:
         self._write(job)
 
     def life(self, job: int) -> JobProgress:
-        """Returns how far a job has come by now, as `restore` takes it."""
+        """Returns the progress of a job by now, for `restore`."""
         return JobProgress(
             done_s=self.done_s((job,))[0],
             attained_gpu_s=self.attained[job],
@@ -255,14 +263,14 @@ class ClusterState:
         self._write(job)
 
     def switch(self, job: int, rate: float, delay_s: float) -> None:
-        """Gives a running job a new rate that holds after `delay_s` without progress."""
+        """Gives a running job a new rate after `delay_s` without progress."""
         self.settle(job)
         self.rate[job] = rate
         self.since_s[job] = max(self.since_s[job], self.now + delay_s)
         self._write(job)
 
     def stop(self, job: int) -> None:
-        """Takes a running job off its GPUs and lets it wait again."""
+        """Takes a running job off its GPUs; it waits again."""
         self.settle(job)
         self._release(job)
         self._wait(job)
@@ -277,11 +285,11 @@ class ClusterState:
         self.plan.remove(job)
 
     def withdraw(self, job: int) -> None:
-        """Takes a waiting job out of the queue; `arrive` lets it join again, as far as it came."""
+        """Takes a waiting job out of the queue; it keeps its progress and may `arrive` again."""
         self.waiting.remove(job)
 
     def evict(self, job: int) -> None:
-        """Lets a job wait again whose node is gone."""
+        """Takes a job off a lost node; it waits again."""
         self.plan.remove(job)
         self.stop(job)
 
@@ -295,7 +303,7 @@ class ClusterState:
             self.waiting.add(job, key)
 
     def change_nodes(self, nodes: Sequence[tuple[int, str]]) -> None:
-        """Adopts new states of nodes; lost ones hold no job any more."""
+        """Adopts new states of nodes; no job may be on a lost node."""
         cluster = self.view.cluster.with_nodes(nodes)
         self.plan.change_nodes(cluster, sorted({node for node, _ in nodes}))
         show(self.view, cluster=cluster)
@@ -305,7 +313,7 @@ class ClusterState:
         self.waiting.add(job, self.order.keys(self.view, (job,))[0])
 
     def _book(self, job: int) -> None:
-        """Books the service of a job up to now; it holds nothing until it is placed again."""
+        """Books the service of a job up to now; it holds no GPU until it is placed again."""
         self.attained[job] += self._held[job] * (self.now - self.placed_s[job])
         self._held[job] = 0
         self.rate[job] = 0.0

@@ -15,27 +15,21 @@ class World(Protocol):
 
     def advance(self, until: float) -> bool:
         """Moves to the next instant with events, or to `until`; False when nothing is left."""
-        ...
 
     def observe(self) -> View:
         """Returns the view at the present instant."""
-        ...
 
     def apply(self, draft: Draft) -> None:
         """Carries a legal draft out. Raises IllegalPlan if the plan moved meanwhile."""
-        ...
 
     def in_time(self, took_s: float) -> bool:
-        """Tells whether a decision that took so long still counts."""
-        ...
+        """True if a decision that took `took_s` still counts."""
 
     def refuse(self, policy: Policy, why: Sequence[str], cause: Exception | None = None) -> float:
-        """Reacts to a decision that cannot stand, `cause` being what the policy raised.
+        """Refuses a decision; `cause` is the exception of the policy, if it raised one.
 
-        Raises, or keeps the last good plan, records it and returns when to ask again.
+        Raises, or keeps the last plan, records the refusal and returns when to ask again.
         """
-        ...
 
     def note(self, decision: Decision) -> None:
-        """Takes note of why jobs wait, and of a new order of the queue."""
-        ...
+        """Records why jobs wait, and adopts a new order of the queue."""

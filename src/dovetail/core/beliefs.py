@@ -83,26 +83,21 @@ class Speed(Protocol):
 
         `done_s` is the progress made; it matters only where the placement changes the batch.
         """
-        ...
 
     def rates(self, max_gpus: int) -> Floats:
         """Returns the speed of each kind alone and well placed on 0 to `max_gpus` GPUs.
 
         Shape [kinds, max_gpus + 1]; 0 on no GPU.
         """
-        ...
 
     def best_batches(self, job: int, done_s: float, max_gpus: int) -> BestBatches:
         """Returns the best batches of a job at this progress, and its speeds with them."""
-        ...
 
     def top(self, job: int, gpus: int) -> float:
         """Returns a speed that no placement on so many GPUs exceeds, alone with its own batch."""
-        ...
 
     def spread(self, job: int) -> float:
         """Returns the speed alone, as requested, with each worker on a node of its own."""
-        ...
 
 
 class Sharing(Protocol):
@@ -113,13 +108,11 @@ class Sharing(Protocol):
 
         It counts neighbours, interleaving, limits, uneven samples, and the GPU types of the nodes.
         """
-        ...
 
     def interference(
         self, job: int, steps: int, other: int, other_steps: int
     ) -> tuple[float, float]:
         """Returns shared over alone iteration time (>= 1) of two jobs that share GPUs, of each."""
-        ...
 
     def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
         """Returns `interference` of many at once: each of `sides` beside each of `others`.
@@ -127,16 +120,13 @@ class Sharing(Protocol):
         Two arrays of shape [sides, others], to the last bit as for one pair: first the ratios of
         `sides`, then those of `others`.
         """
-        ...
 
     @property
     def interleaving(self) -> Interleaving:
         """Returns what decides the cycle of an interleave set; the same value at every call."""
-        ...
 
     def utilization(self, job: int) -> float:
         """Returns the share of an iteration, alone as requested, in which the GPU works."""
-        ...
 
 
 class Memory(Protocol):
@@ -144,22 +134,18 @@ class Memory(Protocol):
 
     def footprint_bytes(self, job: int, steps: int) -> float:
         """Returns what a job as requested holds on each of its GPUs."""
-        ...
 
     def held_bytes(self, job: int, placement: Placement) -> float:
         """Returns what a job holds on each GPU of a placement."""
-        ...
 
     def fixed_bytes(self, job: int) -> float:
         """Returns the part of the footprint that no batch changes."""
-        ...
 
     def fits(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
         """True if these jobs fit together into the memory of one GPU.
 
         Members of one interleave set use their activations in turns.
         """
-        ...
 
 
 class Batches(Protocol):
@@ -167,25 +153,21 @@ class Batches(Protocol):
 
     def samples(self, job: int) -> int:
         """Returns the samples of an iteration as requested, over all GPUs; 0 if not known."""
-        ...
 
     def most_steps(self, job: int) -> int:
         """Returns the most accumulation steps that leave a sample in each micro-batch.
 
         1 where the batch of the job as requested is not known.
         """
-        ...
 
     def accumulated(self, job: int, steps: int) -> float:
         """Returns the speed alone, as requested, when batches are cut into `steps` micro-batches.
 
         1.0 for one step: then a batch is cut only where the model's own limits demand it.
         """
-        ...
 
     def phase_end_s(self, job: int, done_s: float) -> float:
         """Returns the progress at which the speed under another batch changes next, or inf."""
-        ...
 
     def workers(
         self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
@@ -195,31 +177,26 @@ class Batches(Protocol):
         The limit and the neighbours of a worker count, `samples` do not: they are the b of
         `WorkerTime`. No time grows with the samples where the batch is not known.
         """
-        ...
 
 
 class Structure(Protocol):
-    """Which jobs are alike, and what each is made of."""
+    """Which jobs are of one kind, and the pipeline stages of each."""
 
     def admit(self, jobs: JobTable) -> None:
         """Adds the rows appended to the job table, for all parts; earlier answers stay."""
-        ...
 
     @property
     def kind_of(self) -> Ints:
-        """Returns the kind of each job; jobs of one kind are alike in every answer given here.
+        """Returns the kind of each job; all results here are equal for jobs of one kind.
 
         A kind is a model, a number of requested GPUs and a batch, numbered from 0.
         """
-        ...
 
     def graph(self, job: int) -> tuple[PipelineStage, ...]:
         """Returns the pipeline stages of a job, replicas in rank order; () for a plain job."""
-        ...
 
     def scale(self, job: int) -> float:
         """Returns the job's throughput on its requested GPUs over that on one GPU."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -258,21 +235,16 @@ class Forecast(Protocol):
     @property
     def knows(self) -> frozenset[str]:
         """Returns the knowledge it supplies: entries of `core.policy.KNOWLEDGE`."""
-        ...
 
     @property
     def learns(self) -> bool:
-        """Returns whether jobs that end change what it says of others."""
-        ...
+        """True if jobs that end change the forecasts of others."""
 
     def admit(self, jobs: JobTable) -> None:
         """Adds the rows appended to the job table."""
-        ...
 
     def length_s(self, job: int, now: float) -> float:
         """Returns the job's length alone on its requested GPUs, as believed on arrival."""
-        ...
 
     def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
         """Learns that a job ended after `ran_s` solo seconds; `how` as in `core.trace.ENDS`."""
-        ...

@@ -130,31 +130,31 @@ class Cluster:
 
     @cached_property
     def state_of(self) -> dict[int, str]:
-        """Holds the state of every node that is not up."""
+        """The state of every node that is not up."""
         return dict(self.states)
 
     @cached_property
     def draining(self) -> frozenset[int]:
-        """Holds the nodes whose jobs may finish there and that take no others."""
+        """The draining nodes: their jobs may finish, and no other job may start there."""
         return frozenset(node for node, state in self.states if state == DRAINING)
 
     @cached_property
     def installed_gpus(self) -> int:
-        """Holds the number of GPUs of all nodes, whatever their state."""
+        """The number of GPUs of all nodes, whatever their state."""
         return sum(self.installed)
 
     def capacity_of(self, node: int) -> int:
-        """Returns the GPUs of one node that may hold jobs now."""
+        """Returns the usable GPUs of one node."""
         return 0 if self.state_of.get(node) == DOWN else self.installed[node]
 
     @cached_property
     def capacity(self) -> tuple[int, ...]:
-        """Holds, per node, the GPUs that may hold jobs now: those of nodes not down."""
+        """The usable GPUs of each node: 0 for a node that is down."""
         return tuple(0 if self.state_of.get(i) == DOWN else g for i, g in enumerate(self.installed))
 
     @cached_property
     def gpus(self) -> int:
-        """Holds the number of GPUs of all nodes that are not down."""
+        """The number of GPUs of all nodes that are not down."""
         return sum(self.capacity)
 
     @property
@@ -167,7 +167,7 @@ class Cluster:
         return self.groups[self.node_group[node]]
 
     def is_open(self, node: int) -> bool:
-        """Tells whether new work may start on a node: it is neither draining nor down."""
+        """True if new work may start on a node: it is neither draining nor down."""
         return node not in self.state_of
 
     def with_nodes(self, changes: Sequence[tuple[int, str]]) -> Cluster:

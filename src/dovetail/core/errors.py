@@ -1,4 +1,4 @@
-"""The errors a user can mend, each one sentence that says where, what and how."""
+"""Errors that a user can fix: one sentence with the place, the problem and the remedy."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 
 class DovetailError(Exception):
-    """Is the root of every error we raise on purpose."""
+    """The root of every error that Dovetail raises on purpose."""
 
 
 class InputError(DovetailError):
-    """Says what the user gave that cannot be used; the command line turns it into exit code 2.
+    """Input of the user that cannot be used; the command line exits with code 2.
 
-    `where` names the file, line or option; `what` the trouble; `mend` how to put it right.
+    `where` names the file, line or option; `what` the problem; `mend` the remedy.
     """
 
     def __init__(self, where: str, what: str, mend: str = "") -> None:
@@ -24,12 +24,12 @@ class InputError(DovetailError):
 
 
 class IllegalPlan(DovetailError):
-    """Says that a policy's plan breaks a rule; in simulation that is a bug of the policy."""
+    """A plan that breaks a rule; in simulation that is a bug of the policy."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Returns a hint that names the known word nearest to `word`, or lists what is known."""
-    import difflib  # asked for by mistakes alone, and every command imports this file
+    import difflib  # needed only after a mistake, and every command imports this file
 
     options = sorted(known)
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)

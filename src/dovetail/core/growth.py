@@ -25,7 +25,7 @@ class Growing(Generic[S]):
     def __init__(self, rows: NDArray[S]) -> None:
         self._buffer = rows
         self._count = len(rows)
-        # The first growth copies: the array given may be another table's too.
+        # The first growth copies: another table may use the same array.
         self._own = False
 
     @property

@@ -1,4 +1,4 @@
-"""What a user asks for: one `JobRequest`, and the `JobTable` that holds a whole trace in columns.
+"""Requests of users: one `JobRequest`, and the `JobTable` of a whole trace in columns.
 
 A job here is a request. How long it runs is not part of it: that is the world's truth
 (`core.trace.Trace`) or a policy's forecast (`core.beliefs.Forecast`).
@@ -205,26 +205,26 @@ class JobTable:
 
     @cached_property
     def all_preemptible(self) -> bool:
-        """Holds whether every owner allows the job to be stopped."""
+        """True if every owner allows the job to be stopped."""
         return bool(self.preemptible.all())
 
     @cached_property
     def least_gpus(self) -> Ints:
-        """Holds the fewest GPUs each job may run on: as requested unless it may be resized."""
+        """The fewest GPUs each job may run on: as requested unless it may be resized."""
         return sealed(np.where(self.elastic & self.preemptible, self.min_gpus, self.gpus))
 
     @cached_property
     def most_gpus(self) -> Ints:
-        """Holds the most GPUs each job may run on: as requested unless it may be resized."""
+        """The most GPUs each job may run on: as requested unless it may be resized."""
         return sealed(np.where(self.elastic & self.preemptible, self.max_gpus, self.gpus))
 
     @cached_property
     def widest_gpus(self) -> int:
-        """Holds the most GPUs that any job may run on."""
+        """The most GPUs that any job may run on."""
         return int(self.most_gpus.max(initial=0))
 
     def draw_keys(self, jobs: Ints) -> Ints:
-        """Returns what seeded draws about jobs go by: the same for a job as long as it exists.
+        """Returns the keys of seeded draws about jobs: the same for a job as long as it exists.
 
         The index of a job in a live cluster changes when the controller restarts; its number, of
         which the first is index 0, does not.
@@ -248,7 +248,7 @@ class JobTable:
             if not 1 <= job.min_gpus <= job.gpus <= job.max_gpus:
                 raise ValueError(f"job {job.job_id}: 1 <= min_gpus <= gpus <= max_gpus must hold")
             last_s = job.submit_s
-        # The table is frozen for all who read it; to grow is its own affair.
+        # The table is frozen for its readers; only `append` replaces columns.
         vars(self).update(self._growth.extended(jobs))
         return range(first, len(self))
 
@@ -258,29 +258,11 @@ class JobTable:
 
     def job(self, index: int) -> JobRequest:
         """Returns one row as a `JobRequest`."""
+        columns: dict[str, object] = {n: getattr(self, n)[index].item() for n in NUMBERS}
+        columns |= {name: getattr(self, name).text(index) for name in LABELS}
         code = int(self.graph_code[index])
-        return JobRequest(
-            job_id=self.job_id[index],
-            submit_s=float(self.submit_s[index]),
-            gpus=int(self.gpus[index]),
-            min_gpus=int(self.min_gpus[index]),
-            max_gpus=int(self.max_gpus[index]),
-            user=self.user.text(index),
-            queue=self.queue.text(index),
-            recurrence=self.recurrence.text(index),
-            model=self.model.text(index),
-            gpu_type=self.gpu_type.text(index),
-            priority=float(self.priority[index]),
-            batch_size=int(self.batch_size[index]),
-            cpus=float(self.cpus[index]),
-            memory_bytes=float(self.memory_bytes[index]),
-            time_limit_s=float(self.time_limit_s[index]),
-            deadline_s=float(self.deadline_s[index]),
-            elastic=bool(self.elastic[index]),
-            shareable=bool(self.shareable[index]),
-            preemptible=bool(self.preemptible[index]),
-            graph=self.graphs[code] if code >= 0 else (),
-        )
+        graph = self.graphs[code] if code >= 0 else ()
+        return JobRequest(job_id=self.job_id[index], graph=graph, **columns)  # type: ignore[arg-type]
 
     def take(self, rows: NDArray[np.int64]) -> JobTable:
         """Returns the table restricted to `rows` (which must keep the order of submission)."""
@@ -315,19 +297,19 @@ class _Growth:
 
     def extended(self, jobs: Sequence[JobRequest]) -> dict[str, object]:
         """Returns every column, and what is derived from them, with more rows."""
-        made: dict[str, object] = {
+        columns: dict[str, object] = {
             name: sealed(column.extend([getattr(job, name) for job in jobs]))
             for name, column in self._numbers.items()
         }
         for name, labels in self._labels.items():
-            made[name] = labels.extend([getattr(job, name) for job in jobs])
+            columns[name] = labels.extend([getattr(job, name) for job in jobs])
         self._job_id.extend(job.job_id for job in jobs)
         movable = [job.elastic and job.preemptible for job in jobs]
         least = [j.min_gpus if m else j.gpus for j, m in zip(jobs, movable, strict=True)]
         most = [j.max_gpus if m else j.gpus for j, m in zip(jobs, movable, strict=True)]
         self._widest = max(self._widest, *most) if most else self._widest
         self._all_preemptible = self._all_preemptible and all(job.preemptible for job in jobs)
-        return made | {
+        return columns | {
             "job_id": self._job_id,
             "graphs": self._graphs,
             "graph_code": sealed(self._graph_code.extend([self._code(job.graph) for job in jobs])),

@@ -25,26 +25,26 @@ def violations(
     view: View, changes: Sequence[Change], occupancy: Occupancy, powers: frozenset[str]
 ) -> list[str]:
     """Returns a sentence for each rule the changes break; none means the plan is legal."""
-    found: list[str] = []
+    faults: list[str] = []
     preemptible = view.preemptible
     fine: set[Company] = set()
     for change in changes:
         job, before, after = change
         if before is None:
             if job not in view.waiting:
-                found.append(f"{_name(view, job)} is not waiting")
+                faults.append(f"{_name(view, job)} is not waiting")
                 continue
         elif after is None:
             if "preempt" not in powers:
-                found.append(f"{_name(view, job)} is stopped without the power to preempt")
+                faults.append(f"{_name(view, job)} is stopped without the power to preempt")
             elif not preemptible[job]:
-                found.append(f"{_name(view, job)} {_stays(view, job)}")
+                faults.append(f"{_name(view, job)} {_stays(view, job)}")
             continue
         if after is not None:
-            _check_placement(view, job, before, after, powers, found)
+            _check_placement(view, job, before, after, powers, faults)
             if after.gpu_ids:
-                _check_sharing(view, job, after, occupancy, powers, fine, found)
-    return found
+                _check_sharing(view, job, after, occupancy, powers, fine, faults)
+    return faults
 
 
 def _name(view: View, job: int) -> str:
@@ -62,28 +62,30 @@ def _check_placement(
     before: Placement | None,
     after: Placement,
     powers: frozenset[str],
-    found: list[str],
+    faults: list[str],
 ) -> None:
     shape = view.shape(job)
     if after.gpus != shape.gpus:
-        _check_size(view, job, after, powers, found)
+        _check_size(view, job, after, powers, faults)
     if before is not None:
-        _check_move(view, job, before, after, powers, found)
-    _check_settings(view, job, after, powers, found)
+        _check_move(view, job, before, after, powers, faults)
+    _check_settings(view, job, after, powers, faults)
     if shape.gpu_type or view.plan.occupancy.closed:
-        _check_nodes(view, job, before, after, found)
+        _check_nodes(view, job, before, after, faults)
 
 
 def _check_size(
-    view: View, job: int, after: Placement, powers: frozenset[str], found: list[str]
+    view: View, job: int, after: Placement, powers: frozenset[str], faults: list[str]
 ) -> None:
     requested = view.shape(job).gpus
     low, high = int(view.jobs.min_gpus[job]), int(view.jobs.max_gpus[job])
     if "resize" not in powers or not view.jobs.elastic[job]:
         without = "" if "resize" in powers else " without the power to resize"
-        found.append(f"{_name(view, job)} asked for {requested} GPUs and got {after.gpus}{without}")
+        faults.append(
+            f"{_name(view, job)} asked for {requested} GPUs and got {after.gpus}{without}"
+        )
     elif not low <= after.gpus <= high:
-        found.append(f"{_name(view, job)} takes {low} to {high} GPUs, not {after.gpus}")
+        faults.append(f"{_name(view, job)} takes {low} to {high} GPUs, not {after.gpus}")
 
 
 def _check_move(
@@ -92,51 +94,51 @@ def _check_move(
     before: Placement,
     after: Placement,
     powers: frozenset[str],
-    found: list[str],
+    faults: list[str],
 ) -> None:
     resized, moved = before.gpus != after.gpus, before.moves_to(after)
     if resized and "resize" not in powers:
-        found.append(f"{_name(view, job)} is resized without the power to")
+        faults.append(f"{_name(view, job)} is resized without the power to")
     elif not resized and moved and "migrate" not in powers:
-        found.append(f"{_name(view, job)} is moved without the power to migrate")
+        faults.append(f"{_name(view, job)} is moved without the power to migrate")
     # On a draining node an elastic job may shrink, or grow elsewhere; it is not moved.
     may = view.jobs.preemptible if resized else view.preemptible
     if moved and not may[job]:
-        found.append(f"{_name(view, job)} {_stays(view, job)} and would move")
+        faults.append(f"{_name(view, job)} {_stays(view, job)} and would move")
 
 
 def _check_settings(
-    view: View, job: int, after: Placement, powers: frozenset[str], found: list[str]
+    view: View, job: int, after: Placement, powers: frozenset[str], faults: list[str]
 ) -> None:
     if after.accumulation_steps > 1 and "share" not in powers and "change batch" not in powers:
-        found.append(f"{_name(view, job)} accumulates without the power to change its batch")
+        faults.append(f"{_name(view, job)} accumulates without the power to change its batch")
     if after.fractions and "restrict" not in powers:
-        found.append(f"{_name(view, job)} is restricted without the power to")
+        faults.append(f"{_name(view, job)} is restricted without the power to")
     if after.interleave is not None and (after.fractions or after.samples):
-        found.append(f"{_name(view, job)} takes turns, whole and even, and is restricted or split")
+        faults.append(f"{_name(view, job)} takes turns, whole and even, and is restricted or split")
     if after.batch_size and "change batch" not in powers:
-        found.append(f"{_name(view, job)} gets another batch without the power to change it")
+        faults.append(f"{_name(view, job)} gets another batch without the power to change it")
     if after.samples:
-        _check_samples(view, job, after, found)
+        _check_samples(view, job, after, faults)
 
 
 def _check_nodes(
-    view: View, job: int, before: Placement | None, after: Placement, found: list[str]
+    view: View, job: int, before: Placement | None, after: Placement, faults: list[str]
 ) -> None:
     closed, wanted = view.plan.occupancy.closed, view.shape(job).gpu_type
     held = {} if before is None else before.by_node()
     for node, gpus in after.by_node().items():
         if node in closed and gpus > held.get(node, 0):
-            found.append(f"{_name(view, job)} would start on closed node {node}")
+            faults.append(f"{_name(view, job)} would start on closed node {node}")
         if wanted and view.cluster.group_of(node).gpu_type != wanted:
-            found.append(f"{_name(view, job)} needs {wanted} GPUs; node {node} has none")
+            faults.append(f"{_name(view, job)} needs {wanted} GPUs; node {node} has none")
 
 
-def _check_samples(view: View, job: int, after: Placement, found: list[str]) -> None:
-    # Of a batch that nobody knows, samples are shares: any sum will do.
-    batch, given = after.batch_size or view.physics.batches.samples(job), sum(after.samples)
-    if batch and given != batch:
-        found.append(f"{_name(view, job)}: samples sum to {given}, batch is {batch}")
+def _check_samples(view: View, job: int, after: Placement, faults: list[str]) -> None:
+    # Samples of an unknown batch are shares, with any sum.
+    batch, samples = after.batch_size or view.physics.batches.samples(job), sum(after.samples)
+    if batch and samples != batch:
+        faults.append(f"{_name(view, job)}: samples sum to {samples}, batch is {batch}")
 
 
 def _check_sharing(
@@ -146,7 +148,7 @@ def _check_sharing(
     occupancy: Occupancy,
     powers: frozenset[str],
     fine: set[Company],
-    found: list[str],
+    faults: list[str],
 ) -> None:
     for node, gpu in after.named():
         jobs = occupancy.sharers(node, gpu)
@@ -155,23 +157,23 @@ def _check_sharing(
         memory = view.cluster.group_of(node).gpu_memory_bytes
         if (jobs, memory) in fine:
             continue
-        known = len(found)
+        known = len(faults)
         where = f"GPU {gpu} of node {node}"
         placed = {j: _placed(view, occupancy, j, job, after) for j in jobs}
         seats = [p.interleave for p in placed.values()]
         if all(seat is not None for seat in seats):
-            _check_interleaving(where, seats, powers, found)
+            _check_interleaving(where, seats, powers, faults)
         elif "share" not in powers:
-            found.append(f"{where} is shared without the power to")
+            faults.append(f"{where} is shared without the power to")
         elif len(jobs) > SHARERS_MAX:
-            found.append(f"{where} would hold {len(jobs)} jobs, {SHARERS_MAX} at most")
+            faults.append(f"{where} would hold {len(jobs)} jobs, {SHARERS_MAX} at most")
         for other in jobs:
             if not view.jobs.shareable[other]:
-                found.append(f"{_name(view, other)} does not allow sharing of {where}")
+                faults.append(f"{_name(view, other)} does not allow sharing of {where}")
         if not view.physics.memory.fits(sorted(placed.items(), key=_first), memory):
-            found.append(f"{where}: jobs {sorted(placed)} do not fit its memory together")
-        if len(found) == known:
-            # NOTE: a gang shares each of its GPUs with the same jobs; to look once halves a run.
+            faults.append(f"{where}: jobs {sorted(placed)} do not fit its memory together")
+        if len(faults) == known:
+            # NOTE: a gang shares each of its GPUs with the same jobs; one check halves a run.
             fine.add((jobs, memory))
 
 
@@ -184,24 +186,24 @@ def _placed(view: View, occupancy: Occupancy, other: int, job: int, after: Place
 
 
 def _check_interleaving(
-    where: str, seats: Sequence[object], powers: frozenset[str], found: list[str]
+    where: str, seats: Sequence[object], powers: frozenset[str], faults: list[str]
 ) -> None:
     if "interleave" not in powers:
-        found.append(f"{where} is interleaved without the power to")
+        faults.append(f"{where} is interleaved without the power to")
     sets = {getattr(seat, "set_id", -1) for seat in seats}
     phases = [getattr(seat, "phase", -1) for seat in seats]
     if len(sets) != 1 or len({phase % PHASES for phase in phases}) != len(phases):
-        found.append(f"{where}: interleaved jobs need one set and distinct phases")
+        faults.append(f"{where}: interleaved jobs need one set and distinct phases")
 
 
 def audit(view: View, occupancy: Occupancy) -> list[str]:
     """Returns what is wrong with the whole plan: held counts, free index, quotas, states."""
-    found: list[str] = []
+    faults: list[str] = []
     counted = [0] * view.cluster.nodes
     named: set[tuple[int, int]] = set()
     for job, placement in view.plan.placed.items():
         if job in view.waiting:
-            found.append(f"{_name(view, job)} both runs and waits")
+            faults.append(f"{_name(view, job)} both runs and waits")
         if placement.gpu_ids:
             named.update(placement.named())
         else:
@@ -211,14 +213,14 @@ def audit(view: View, occupancy: Occupancy) -> list[str]:
         counted[node] += 1
     for node, capacity in enumerate(view.cluster.capacity):
         if counted[node] > capacity:
-            found.append(f"node {node} holds {counted[node]} GPUs of {capacity}")
+            faults.append(f"node {node} holds {counted[node]} GPUs of {capacity}")
         if occupancy.free[node] != capacity - counted[node]:
-            found.append(f"node {node}: {occupancy.free[node]} free is wrong")
+            faults.append(f"node {node}: {occupancy.free[node]} free is wrong")
         level = occupancy.levels[occupancy.free[node]]
         if (node not in occupancy.closed) != bool(level >> node & 1):
-            found.append(f"node {node} is missing from the free index")
+            faults.append(f"node {node} is missing from the free index")
     for queue, quota in occupancy.quota.items():
         held = sum(p.gpus for j, p in view.plan.placed.items() if view.jobs.queue.text(j) == queue)
         if held > quota or held != occupancy.queue_held[queue]:
-            found.append(f"queue {queue} holds {held} GPUs of {quota}")
-    return found
+            faults.append(f"queue {queue} holds {held} GPUs of {quota}")
+    return faults

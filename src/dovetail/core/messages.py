@@ -20,17 +20,17 @@ other limits of the share of each GPU it may use."""
 HOW = (START, RESUME, MOVE, RESIZE, ADJUST, LIMIT)
 
 PREEMPTED = "preempted"
-"""Why a job was stopped by the policy's will."""
+"""Why the policy stopped a job."""
 
 NODE_DOWN = "node down"
-"""Why a job was stopped when it was not the policy's will."""
+"""Why a job stopped that the policy did not stop."""
 
 RECOVERING, READY = "recovering", "ready"
 """States of a controller: it waits until it knows what runs on the nodes; it asks its policy."""
 
 
 class Submitted(NamedTuple):
-    """A job joined the queue; `length_s` is what the forecast said of it."""
+    """A job joined the queue; `length_s` is its forecast length."""
 
     t: float
     job: int
@@ -40,7 +40,7 @@ class Submitted(NamedTuple):
 class Started(NamedTuple):
     """A job was placed; it makes progress at `rate` from `from_s` on (a switch costs time).
 
-    `preparing` of its GPUs do not work yet: they are made ready while it trains on the others.
+    `preparing` of its GPUs do not work yet: they are prepared while it trains on the others.
     """
 
     t: float
@@ -113,7 +113,7 @@ class Stopped(NamedTuple):
 class Withdrawn(NamedTuple):
     """A waiting job left the queue and is not over: held, or to be tried again later.
 
-    `Submitted` says when it joins the queue again. To a policy it is as if it had ended.
+    It joins the queue again with another `Submitted`. For a policy it has ended.
     """
 
     t: float
@@ -234,4 +234,3 @@ class Recorder(Protocol):
 
     def record(self, facts: Sequence[Fact]) -> None:
         """Takes the facts of one instant."""
-        ...

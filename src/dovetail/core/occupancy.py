@@ -51,7 +51,7 @@ class Occupancy:
         self.books_more = self.limits_host or bool(self.quota)
 
     def _wants_host(self, rows: slice) -> bool:
-        """Tells whether some of the jobs ask for CPUs or memory where nodes have so much."""
+        """True if some of the jobs request CPUs or memory that nodes limit."""
         groups, jobs = self.cluster.groups, self.jobs
         cpus = any(g.cpus > 0 for g in groups) and (jobs.cpus[rows] > 0).any()
         memory = any(g.memory_bytes > 0 for g in groups) and (jobs.memory_bytes[rows] > 0).any()
@@ -63,17 +63,17 @@ class Occupancy:
         self.host_free = [[g.cpus or float("inf"), g.memory_bytes or float("inf")] for g in groups]
 
     def admit(self, rows: range) -> None:
-        """Takes note of jobs appended to the table.
+        """Adds the jobs appended to the table.
 
-        CPUs and memory of the nodes count from the first job on that asks for them; what runs
-        already asks for none that a node limits.
+        CPUs and memory of the nodes count from the first job on that requests them: no job that
+        runs already can hold any that a node limits.
         """
         if not self.limits_host and self._wants_host(slice(rows.start, rows.stop)):
             self.limits_host = self.books_more = True
             self._limit_host()
 
     def shape(self, job: int) -> Shape:
-        """Returns the shape of a job, told apart only by what limits jobs on this cluster."""
+        """Returns the shape of a job, with only what limits jobs on this cluster."""
         jobs = self.jobs
         return Shape(
             int(jobs.gpus[job]),
@@ -84,7 +84,7 @@ class Occupancy:
         )
 
     def change_nodes(self, cluster: Cluster, nodes: Iterable[int]) -> None:
-        """Adopts a cluster in which some nodes changed state; what is held there stays held."""
+        """Adopts a cluster in which some nodes changed state; jobs there keep their GPUs."""
         for node in nodes:
             old = self.free[node]
             held = self.cluster.capacity_of(node) - old
@@ -119,7 +119,7 @@ class Occupancy:
         return empty
 
     def hold(self, job: int, placement: Placement) -> None:
-        """Takes the GPUs of a placement. Raises IllegalPlan, and takes nothing, if not free."""
+        """Books the GPUs of a placement. Raises IllegalPlan, and books nothing, if not free."""
         if placement.gpu_ids:
             self._hold_named(job, placement)
         else:
@@ -137,7 +137,7 @@ class Occupancy:
             self._book(job, placement, 1)
 
     def release(self, job: int, placement: Placement) -> None:
-        """Gives the GPUs of a placement back."""
+        """Frees the GPUs of a placement."""
         if placement.gpu_ids:
             del self.placement_of[job]
             for node, gpu in placement.named():
@@ -199,7 +199,7 @@ class Occupancy:
         self.level_mask |= 1 << new
 
     def _check_books(self, job: int, placement: Placement) -> None:
-        """Raises IllegalPlan when a queue's quota, or a node's CPUs or memory, would not do."""
+        """Raises IllegalPlan if a queue's quota, or the CPUs or memory of a node, are too small."""
         jobs = self.jobs
         queue = jobs.queue.text(job)
         if queue in self.quota and self.queue_held[queue] + placement.gpus > self.quota[queue]:
@@ -245,5 +245,5 @@ def _merged(spans: Spans) -> Spans:
 
 
 def shapes_on(occupancy: Occupancy) -> tuple[list[int], tuple[Shape, ...]]:
-    """Returns the shape of each job, told apart only by what limits jobs on this cluster."""
+    """Returns the shape of each job, with only what limits jobs on this cluster."""
     return shapes_of(occupancy.jobs, by_host=occupancy.limits_host, by_queue=bool(occupancy.quota))

@@ -1,7 +1,7 @@
-"""The two passes that queue policies are made of: fill what is free, or rank everybody anew.
+"""The two passes of queue policies: fill the free GPUs, or rank all jobs anew.
 
-`fill` starts waiting jobs in order and touches no running one. `rank` lets waiting and running
-jobs compete by key and stops whoever loses. Both place with the rule of the run.
+`fill` starts waiting jobs in order and changes no running one. `rank` orders waiting and running
+jobs by key and stops the running jobs that lose their GPUs. Both use the placement rule of the run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BYPASS = ("strict", "skip")
 
 Because = tuple[Reason, ...]
 Keys = Callable[[Running], Floats]
-"""Gives the key of every running job."""
+"""Returns the key of every running job."""
 NO_ROOM: Because = (Reason("Resources"),)
 
 
@@ -34,7 +34,7 @@ def check_bypass(bypass: str) -> None:
 
 
 def refuses(view: View) -> bool:
-    """Tells whether a job may find no place though there are GPUs enough for it by count."""
+    """True if a job may find no place although enough GPUs are free by count."""
     return view.placing.consolidate == "strict" or view.plan.occupancy.books_more
 
 
@@ -141,12 +141,12 @@ def _repack(
                 scan.drop()
         if waits:
             job = scan.next()
-    everybody = len(draft.placed) == settled + count + len(view.waiting)
-    return draft, () if everybody else NO_ROOM
+    all_run = len(draft.placed) == settled + count + len(view.waiting)
+    return draft, () if all_run else NO_ROOM
 
 
 def keep_settled(view: View, draft: Draft) -> None:
-    """Puts the running jobs that may not be stopped where they are, before anybody else."""
+    """Places the running jobs that may not be stopped where they are, before all others."""
     if view.all_preemptible:
         return
     for job, placement in view.running.items():
@@ -182,8 +182,8 @@ def _preempt(view: View, keys: Keys, bypass: str) -> tuple[Draft | None, Because
             head = scan.next()
         if not draft.free_gpus and not contest.open_to(scan.peek()):
             break
-    everybody = len(draft.placed) == len(view.running) + len(view.waiting)
-    return draft if placed else None, () if everybody else NO_ROOM
+    all_run = len(draft.placed) == len(view.running) + len(view.waiting)
+    return draft if placed else None, () if all_run else NO_ROOM
 
 
 class _Contest:
@@ -217,7 +217,7 @@ class _Contest:
         return self._keys
 
     def open_to(self, head: tuple[float, int] | None) -> bool:
-        """Tells whether any candidate left has a smaller key than the last victim."""
+        """True if any candidate left has a smaller key than the last victim."""
         if self.evicted and (head is None or self.evicted[0] < head):
             head = self.evicted[0]
         if head is None:
@@ -270,17 +270,17 @@ class _Contest:
         return True
 
     def _enough(self, key: float, margin: float, need: int) -> bool:
-        """Tells whether the free GPUs and those of all victims would do, by count, at best."""
+        """True if the free GPUs and those of all victims are enough by count."""
         keys = self._rank_above(key)
         have = self._draft.free_gpus + float(self._gpus[keys > margin].sum())
         return have >= need
 
 
 def serve(view: View, jobs: Sequence[int]) -> tuple[Draft, Because]:
-    """Gives the GPUs to jobs in a given order of everybody, by count, skipping who does not fit.
+    """Gives the GPUs to all jobs in the order of `jobs`, by count, skipping jobs that do not fit.
 
-    Who runs is settled by GPU counts alone; then those that lose stop and those that win are
-    placed. For policies whose order is their own memory and not a key.
+    GPU counts alone decide which jobs run; then the others stop and the chosen ones are placed.
+    For policies whose order is in their memory and not a key.
     """
     free = view.plan.free_gpus + sum(p.gpus for p in view.running.values())
     settled = [j for j in view.running if not view.preemptible[j]]
@@ -303,14 +303,13 @@ def serve(view: View, jobs: Sequence[int]) -> tuple[Draft, Because]:
             spans = view.placing.find(draft.occupancy, view.shape(job))
             if spans is not None:
                 draft.place(job, spans)
-    everybody = len(draft.placed) == len(jobs)
-    return draft, () if everybody else NO_ROOM
+    return draft, () if len(draft.placed) == len(jobs) else NO_ROOM
 
 
 def runs_on(view: View, draft: Draft | None) -> tuple[Floats, Floats]:
     """Returns the attained service (GPU-s) and the GPUs of the jobs that run from now on.
 
-    For policies that must say when the next of them reaches some service.
+    For policies that ask to be woken when the next of them reaches some service.
     """
     running = view.progress.running()
     attained, gpus = running.attained_gpu_s, running.gpus

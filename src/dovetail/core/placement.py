@@ -1,4 +1,4 @@
-"""Where and how one job runs: spans of GPUs in rank order, and the manner of sharing them."""
+"""Where and how one job runs: spans of GPUs in rank order, and how it shares them."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ class Placement:
         return held
 
     def moves_to(self, other: Placement) -> bool:
-        """Tells whether going to `other` changes GPUs; to name those held is no move."""
+        """True if a change to `other` changes GPUs; naming the GPUs that are held is no move."""
         if self.spans != other.spans:
             return True
         return bool(self.gpu_ids and other.gpu_ids) and self.gpu_ids != other.gpu_ids
 
     def free(self) -> Placement:
-        """Returns the placement without limits and with even samples: what it has by itself."""
+        """Returns the placement without limits and with even samples."""
         if not (self.fractions or self.samples):
             return self
         return replace(self, fractions=(), samples=())
@@ -120,9 +120,9 @@ class Placement:
         return self._part(tuple(self.spans[i] for i in rows), names)
 
     def _part(self, spans: Spans, gpu_ids: tuple[tuple[int, ...], ...]) -> Placement:
-        """Returns this placement cut to fewer GPUs, all that holds for the whole job kept.
+        """Returns this placement on fewer GPUs.
 
-        Samples and fractions are per worker and cannot be cut: they are whole and even again.
+        Samples and fractions are per worker and cannot be cut: they become whole and even.
         """
         return replace(self, spans=spans, gpu_ids=gpu_ids, fractions=(), samples=())
 

@@ -1,8 +1,8 @@
 """Where a gang goes: the three independent choices of ALGORITHMS section 0.
 
-`consolidate` says whether a gang may be spread, `node_choice` which of the fitting nodes it
-gets, and `running` whether running jobs keep their GPUs or are packed anew at each decision
-(which queue policies honour by drafting or repacking).
+`consolidate`: may a gang be spread. `node_choice`: which of the fitting nodes it gets. `running`:
+do running jobs keep their GPUs, or are they packed anew at each decision (queue policies then
+repack and do not draft).
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Spans
 from dovetail.core.units import RELATIVE_TOLERANCE
 
-CONSOLIDATE = ("strict", "prefer", "none")
-NODE_CHOICE = ("best-fit", "first-fit", "most-free")
-RUNNING = ("keep", "repack")
+CHOICES = {
+    "consolidate": (("strict", "prefer", "none"), "consolidation"),
+    "node_choice": (("best-fit", "first-fit", "most-free"), "node choice"),
+    "running": (("keep", "repack"), "treatment of running jobs"),
+}
+"""The words of each choice of `--placement`, and its name in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +37,8 @@ class Placing:
     running: str = "keep"
 
     def __post_init__(self) -> None:
-        for value, known, what in (
-            (self.consolidate, CONSOLIDATE, "consolidation"),
-            (self.node_choice, NODE_CHOICE, "node choice"),
-            (self.running, RUNNING, "treatment of running jobs"),
-        ):
+        for name, (known, what) in CHOICES.items():
+            value = getattr(self, name)
             if value not in known:
                 raise InputError("--placement", f"unknown {what} '{value}'", nearest(value, known))
 
@@ -49,20 +49,13 @@ class Placing:
         Raises InputError.
         """
         chosen: dict[str, str] = {}
+        name_of = {word: name for name, (words, _) in CHOICES.items() for word in words}
         for word in filter(None, text.split(",")):
-            for name, known in (
-                ("consolidate", CONSOLIDATE),
-                ("node_choice", NODE_CHOICE),
-                ("running", RUNNING),
-            ):
-                if word in known:
-                    if chosen.setdefault(name, word) != word:
-                        both = f"'{chosen[name]}' and '{word}'"
-                        raise InputError("--placement", f"{both} exclude each other")
-                    break
-            else:
-                words = (*CONSOLIDATE, *NODE_CHOICE, *RUNNING)
-                raise InputError("--placement", f"unknown word '{word}'", nearest(word, words))
+            if word not in name_of:
+                raise InputError("--placement", f"unknown word '{word}'", nearest(word, name_of))
+            other = chosen.setdefault(name_of[word], word)
+            if other != word:
+                raise InputError("--placement", f"'{other}' and '{word}' exclude each other")
         return Placing(**chosen)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Who runs where: the current `Plan`, and the `Draft` of it that a policy edits.
+"""Where jobs run: the current `Plan`, and the `Draft` of it that a policy edits.
 
 A draft is a transaction on the plan: it changes the tables in place, remembers how to undo
 each step, and offers savepoints for what-ifs. Nothing is copied for an ordinary decision. A
@@ -35,42 +35,33 @@ class RunningPlan(Protocol):
     @property
     def version(self) -> int:
         """Returns a number that grows with every change of the plan."""
-        ...
 
     @property
     def placed(self) -> Mapping[int, Placement]:
         """Returns job -> placement."""
-        ...
 
     @property
     def occupancy(self) -> Occupancy:
         """Returns the index of free GPUs; read only outside a draft."""
-        ...
 
     @property
     def free_gpus(self) -> int:
         """Returns the number of free GPUs on nodes open for work."""
-        ...
 
     def draft(self) -> Draft:
         """Returns a draft of the plan as it runs."""
-        ...
 
     def repack(self) -> Draft:
         """Returns a draft that starts from an empty cluster."""
-        ...
 
     def discard(self) -> None:
         """Rolls an open draft back."""
-        ...
 
     def restore(self) -> None:
         """Rebuilds the tables from what runs, whatever a draft has left behind."""
-        ...
 
     def is_open(self, draft: Draft) -> bool:
         """True if a draft is the last that was begun, and the plan has not changed since."""
-        ...
 
 
 class Plan:
@@ -82,8 +73,8 @@ class Plan:
     def __init__(self, occupancy: Occupancy) -> None:
         self.version = 0
         self._occupancy = occupancy
-        # What runs, and the twin that drafts edit: a policy that drafts must not see the plan
-        # it compares with change under its hands.
+        # Drafts edit a copy: a policy compares its draft with the running plan, which must not
+        # change meanwhile.
         self._placed: dict[int, Placement] = {}
         self._shown = MappingProxyType(self._placed)
         self._drafted: dict[int, Placement] = {}
@@ -137,15 +128,16 @@ class Plan:
         return changes
 
     def discard(self) -> None:
-        """Rolls an open draft back, as if it had never been made."""
+        """Rolls an open draft back."""
         if self._open is not None:
             self._open.rollback()
             self._open = None
 
     def restore(self) -> None:
-        """Makes the tables anew from what runs, whatever a draft has left behind.
+        """Rebuilds the tables from what runs.
 
-        For when a policy raised: a draft cut off in the middle of a step cannot be rolled back.
+        A draft that was interrupted in the middle of a step, because the policy raised, cannot be
+        rolled back.
         """
         self._open = None
         self._occupancy = self._occupancy.emptied()
@@ -154,7 +146,7 @@ class Plan:
         self._drafted = dict(self._placed)
 
     def is_open(self, draft: Draft) -> bool:
-        """Tells whether a draft is the last that was begun, and still stands."""
+        """True if a draft is the last that was begun, and the plan has not changed since."""
         return draft is self._open and draft.version == self.version
 
     def remove(self, job: int) -> Placement:
@@ -167,7 +159,7 @@ class Plan:
         return placement
 
     def adopt(self, job: int, placement: Placement) -> None:
-        """Puts a job into the plan that is found running. Raises IllegalPlan if it cannot be."""
+        """Adds a running job to the plan. Raises IllegalPlan if its GPUs are not free."""
         self.discard()
         self._occupancy.hold(job, placement)
         self._placed[job] = self._drafted[job] = placement
@@ -182,7 +174,7 @@ class Plan:
         self.version += 1
 
     def change_nodes(self, cluster: Cluster, nodes: Iterable[int]) -> None:
-        """Adopts a cluster in which some nodes changed state; lost ones hold no job any more."""
+        """Adopts a cluster in which some nodes changed state; no job may be on a lost node."""
         self.discard()
         self._occupancy.change_nodes(cluster, nodes)
         self.version += 1
@@ -242,7 +234,7 @@ class Draft:
         return len(self._steps)
 
     def undo_to(self, savepoint: int) -> None:
-        """Takes back every step made since the savepoint."""
+        """Undoes every step since the savepoint."""
         self._net = (-1, [])
         while len(self._steps) > savepoint:
             job, before, after = self._steps.pop()
@@ -254,7 +246,7 @@ class Draft:
                 self.placed[job] = before
 
     def rollback(self) -> None:
-        """Takes back everything."""
+        """Undoes every step."""
         self.undo_to(0)
 
     def changes(self) -> list[Change]:

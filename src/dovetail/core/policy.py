@@ -41,7 +41,7 @@ class Decision:
     """A policy's answer. `draft=None` leaves the plan as it is.
 
     `memory` is handed back at the next call, which is due at `wake_at` at the latest.
-    `because` says why jobs wait; it is recorded when it changes. `order` ranks the waiting jobs
+    `because`: why jobs wait, recorded when it changes. `order` ranks the waiting jobs
     anew from here on, for policies whose ranking changes as they learn.
     """
 
@@ -57,27 +57,22 @@ class Policy(Protocol):
 
     @property
     def knows(self) -> frozenset[str]:
-        """Returns what it must know; a class attribute but for a policy that wraps another."""
-        ...
+        """Returns what it must know; a class attribute unless the policy wraps another."""
 
     @property
     def powers(self) -> frozenset[str]:
-        """Returns what it may do to jobs; a class attribute but for a policy that wraps another."""
-        ...
+        """Returns what it may do to jobs; a class attribute unless the policy wraps another."""
 
     @property
     def order(self) -> Order:
         """Returns how the policy ranks jobs."""
-        ...
 
     @property
     def initial(self) -> object:
         """Returns the memory before the first decision."""
-        ...
 
     def decide(self, view: View, memory: object) -> Decision:
         """Returns the plan the policy wants at this instant."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +85,7 @@ class Preset:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a name stands for: a policy class, and the parameters that the name fixes."""
+    """A policy name: its class, and the parameters that the name fixes."""
 
     name: str
     cls: type[Policy]
@@ -100,7 +95,7 @@ class Registered:
     is_preset: bool = False
 
     def __call__(self, **parameters: object) -> Policy:
-        """Returns the policy; ValueError for a value that means nothing."""
+        """Returns the policy. Raises ValueError for an invalid value."""
         return self.cls(**{**self.fixed, **parameters})
 
     @property
@@ -121,15 +116,15 @@ class Registered:
         return tuple(name.replace("_", "-") for name in names if name not in closed)
 
     def matches(self, policy: Policy) -> bool:
-        """Returns whether a policy is of this class and has the values that the name fixes."""
+        """True if a policy is of this class and has the values that the name fixes."""
         return self.is_of(policy) and all(
             getattr(policy, name) == value for name, value in self.fixed.items()
         )
 
     def is_of(self, policy: Policy) -> bool:
-        """Returns whether a policy is of this class, perhaps of its file run another time."""
-        made, ours = type(policy), self.cls
-        return (made.__module__, made.__qualname__) == (ours.__module__, ours.__qualname__)
+        """True if a policy is of this class, also if its file was run another time."""
+        theirs, ours = type(policy), self.cls
+        return (theirs.__module__, theirs.__qualname__) == (ours.__module__, ours.__qualname__)
 
 
 C = TypeVar("C", bound=type[Policy])
@@ -172,7 +167,7 @@ def _check_declarations(entry: Registered) -> None:
 
 
 def registered() -> dict[str, Registered]:
-    """Returns what every name stands for, in order of name."""
+    """Returns the policies by name, in order of name."""
     return dict(sorted(_registry.items()))
 
 
@@ -298,8 +293,8 @@ def class_from_file(file: str, class_name: str, method: str, kind: str) -> type:
     if class_name:
         names = [c.__name__ for c in here]
         if class_name not in names:
-            found = getattr(module, class_name, None)
-            if isinstance(found, type):
+            value = getattr(module, class_name, None)
+            if isinstance(value, type):
                 what, mend = f"'{class_name}' is not a {kind}", f"it needs a method {method}"
             else:
                 what = f"no class '{class_name}'"

@@ -1,4 +1,4 @@
-"""The waiting jobs, kept in the order the policy declared and split by shape.
+"""The waiting jobs, in the order that the policy declared, and split by shape.
 
 Jobs of one shape fit in the same places, so a pass over the queue can stop trying a shape once
 one job of it found no room. That, and a key that is computed only when a job starts to wait,
@@ -27,53 +27,42 @@ class ReadableQueue(Protocol):
     @property
     def shape_of(self) -> Sequence[int]:
         """Returns the number of the shape of each job."""
-        ...
 
     @property
     def shapes(self) -> Sequence[Shape]:
         """Returns the shapes by number."""
-        ...
 
     def __len__(self) -> int: ...
 
     @property
     def gpus(self) -> int:
         """Returns the GPUs that all waiting jobs together ask for."""
-        ...
 
     def __contains__(self, job: int) -> bool: ...
 
     def __iter__(self) -> Iterator[int]:
         """Yields the jobs in order."""
-        ...
 
     def key(self, job: int) -> float:
         """Returns the key of a waiting job."""
-        ...
 
     def columns(self) -> tuple[Ints, Floats]:
         """Returns the waiting jobs and their keys, in no particular order."""
-        ...
 
     def first(self) -> int | None:
         """Returns the first job in order, or None."""
-        ...
 
     def scan(self, max_gpus: int | None = None) -> Scan:
         """Returns a pass over the queue in order, over shapes of at most `max_gpus`."""
-        ...
 
     def shapes_waiting(self) -> list[int]:
         """Returns the shapes that have waiting jobs."""
-        ...
 
     def of_shape(self, shape: int) -> Iterator[int]:
         """Yields the waiting jobs of one shape in order."""
-        ...
 
     def first_behind(self, shape: int, length_s: float, after: int) -> int | None:
         """Returns the first waiting job of a shape submitted behind `after`, at most so long."""
-        ...
 
 
 class WaitingQueue:
@@ -89,7 +78,7 @@ class WaitingQueue:
         self._lengths: _Lengths | None = None
 
     def admit(self, shapes: Sequence[Shape]) -> None:
-        """Takes note of the shapes of new jobs; a new shape is numbered when it first appears."""
+        """Adds the shapes of new jobs; a new shape is numbered when it first appears."""
         for shape in shapes:
             number = self._number.setdefault(shape, len(self.shapes))
             if number == len(self.shapes):
@@ -120,7 +109,7 @@ class WaitingQueue:
         return self._key[job]
 
     def add(self, job: int, key: float) -> None:
-        """Puts a job into the queue; only a world calls it."""
+        """Adds a job to the queue; only a world calls it."""
         self._key[job] = key
         shape = self.shape_of[job]
         entries = self._lists[shape]
@@ -130,7 +119,7 @@ class WaitingQueue:
             self._lengths.add(job)
 
     def remove(self, job: int) -> None:
-        """Takes a job out of the queue; only a world calls it."""
+        """Removes a job from the queue; only a world calls it."""
         shape = self.shape_of[job]
         entries = self._lists[shape]
         entries.remove((self._key.pop(job), job))
@@ -313,9 +302,9 @@ class _Lengths:
 
 def _doubled(tree: list[float]) -> list[float]:
     """Returns a tree of minima with as many empty leaves again to the right."""
-    made = [float("inf"), tree[1]]
+    doubled = [float("inf"), tree[1]]
     width = 1
     while width < len(tree):
-        made += tree[width : 2 * width] + [float("inf")] * width
+        doubled += tree[width : 2 * width] + [float("inf")] * width
         width *= 2
-    return made
+    return doubled

@@ -1,4 +1,4 @@
-"""From shares to placements: gives elastic jobs more or fewer GPUs with as little moving as may be.
+"""Turns shares into placements: elastic jobs get more or fewer GPUs with the fewest moves.
 
 A job keeps the GPUs it has: a smaller share leaves its smallest spans, a larger one fills the
 nodes it is on before it takes others. Where gangs may not be spread, a job whose larger share
@@ -20,8 +20,8 @@ def reshare(view: View, shares: Mapping[int, int]) -> Draft:
     """Returns a draft in which each job holds its share; jobs without one do not run.
 
     A share that finds no room under a strict placement rule is tried smaller, down to the job's
-    least number of GPUs; below that the job waits. Jobs that may not be stopped, those on draining
-    nodes among them, stay as they are.
+    least number of GPUs; below that the job waits. Jobs that may not be stopped, also because
+    their node drains, stay as they are.
     """
     if view.placing.running == "repack":
         return _repacked(view, shares)
@@ -32,9 +32,9 @@ def reshare(view: View, shares: Mapping[int, int]) -> Draft:
 
 
 def adjust(view: View, changed: Mapping[int, int]) -> Draft:
-    """Returns a draft in which the jobs named hold these shares, 0 being none.
+    """Returns a draft in which the jobs of `changed` have these shares, 0 for none.
 
-    All others keep what they hold; else as `reshare`.
+    All others keep their GPUs; else as `reshare`.
     """
     if view.placing.running == "repack":
         return _repacked(view, {**{j: p.gpus for j, p in view.running.items()}, **changed})
@@ -121,7 +121,7 @@ def _grow(view: View, draft: Draft, job: int, share: int) -> None:
 
 
 def _try(draft: Draft, job: int, grown: Mapping[int, int]) -> bool:
-    """Places a job; False, and nothing changes, where a quota or a host says no."""
+    """Places a job; False, and nothing changes, where a quota or a host is exceeded."""
     try:
         draft.place(job, tuple(grown.items()))
     except IllegalPlan:

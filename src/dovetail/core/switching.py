@@ -1,12 +1,12 @@
-"""What a start, a move, a resize or a shrink costs, in every world.
+"""The cost of a start, a move, a resize or a shrink, in every world.
 
 The cost is the seconds that a job occupies its GPUs without progress after it is placed. It is a
 model of its own, the same for every policy of a comparison (ALGORITHMS section 0). With a runtime
 like CoDDL's a job that keeps some of its GPUs trains on there while new ones are made ready, then
 switches within milliseconds (section 2.4; AFS section 4.3).
 
-The simulated world, the controller of a live cluster and synthetic jobs ask here: `placed_how` says
-why a job is placed, `Switching` what that costs, and `delay_s` when the job makes progress again.
+The simulated world, the controller of a live cluster and synthetic jobs use it: `placed_how` is why
+a job is placed, `Switching` the cost, and `delay_s` the time until the job makes progress again.
 """
 
 from __future__ import annotations
@@ -157,10 +157,10 @@ class Switching:
 
     def __str__(self) -> str:
         costs = [f for f in fields(self) if f.name.endswith("_s")]
-        said = [f"{f.name.removesuffix('_s')} {getattr(self, f.name):g} s" for f in costs]
+        parts = [f"{f.name.removesuffix('_s')} {getattr(self, f.name):g} s" for f in costs]
         if self.by_profile:
-            said.append(f"{self.by_profile:g} x the model's start-up where known")
-        return ", ".join(said if self.cancels else [*said, "one order after another"])
+            parts.append(f"{self.by_profile:g} x the model's start-up where known")
+        return ", ".join(parts if self.cancels else [*parts, "one order after another"])
 
 
 def _seconds(word: str, number: str, usual_s: float) -> float:

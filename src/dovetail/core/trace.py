@@ -1,4 +1,4 @@
-"""A trace: the requests of a `JobTable` and what became of them, which only worlds may see."""
+"""A trace: the requests of a `JobTable` and their outcomes, which only worlds may see."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Trace:
     """Requests and outcomes, row by row.
 
     `duration_s` is the run time alone on the requested GPUs, well placed: the job's work.
-    `iterations` may be NaN where the trace does not say. `end` holds positions in `ENDS`.
-    `counts` says how many source rows were read, rejected and adjusted, by reason.
+    `iterations` is NaN where the trace has none. `end` has positions in `ENDS`.
+    `counts`: the source rows that were read, rejected and adjusted, by reason.
     """
 
     jobs: JobTable

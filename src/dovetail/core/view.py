@@ -1,4 +1,4 @@
-"""What a policy sees: a read-only window on the world's tables, valid during one call."""
+"""The view of a policy: a read-only window on the world's tables, valid during one call."""
 
 from __future__ import annotations
 
@@ -54,54 +54,43 @@ class Running(Protocol):
     @property
     def jobs(self) -> Ints:
         """Returns the running jobs."""
-        ...
 
     @property
     def gpus(self) -> Floats:
         """Returns the GPUs each job holds."""
-        ...
 
     @property
     def left_s(self) -> Floats:
         """Returns the forecast length less the progress, never below zero."""
-        ...
 
     @property
     def attained_gpu_s(self) -> Floats:
         """Returns the GPU-seconds held so far, switching included."""
-        ...
 
 
 class Progress(Protocol):
-    """What is known of each job's life so far. Jobs are given and answered in lists."""
+    """The progress of jobs so far, as far as it is known; results are in the order of `jobs`."""
 
     def done_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the progress made, in solo seconds on the requested GPUs."""
-        ...
+        """Returns the progress, in solo seconds on the requested GPUs."""
 
     def left_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the forecast length less the progress made, never below zero."""
-        ...
+        """Returns the forecast length less the progress, never below zero."""
 
     def length_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the forecast lengths, in solo seconds on the requested GPUs."""
-        ...
 
     def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the GPU-seconds held so far, switching included."""
-        ...
 
     def running(self) -> Running:
         """Returns the running jobs as columns."""
-        ...
 
     def pending_since_s(self, job: int) -> float:
         """Returns when a waiting job last became pending."""
-        ...
 
     def running_since_s(self, job: int) -> float:
         """Returns when a running job was last placed."""
-        ...
 
 
 NOTHING = Changes()
@@ -145,7 +134,7 @@ class View:
     def preemptible(self) -> Bools:
         """Returns, by job, whether it may be stopped or moved now.
 
-        What runs on a draining node may finish there, and so may not; else it is as the owner says.
+        A job on a draining node may finish there and is not stopped; for others the owner decides.
         """
         draining = self.cluster.draining
         if not draining:

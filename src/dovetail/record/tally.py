@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from dovetail.core.messages import (
 )
 from dovetail.core.placement import Placement
 from dovetail.core.units import NEVER_S
+from dovetail.record.result import SERIES_COLUMNS
 
 
 class Segment(NamedTuple):
@@ -48,21 +49,6 @@ class Segment(NamedTuple):
     end_s: float
     progress_s: float
     preparing: int
-
-
-class Point(NamedTuple):
-    """The state of the cluster from `t_s` until the next point."""
-
-    t_s: float
-    waiting: int
-    running: int
-    held_gpus: int
-    capacity_gpus: int
-    cluster_efficiency: float
-    blocking_index: float
-
-
-_POINT_FIELDS = len(Point._fields)
 
 
 @dataclass(slots=True)
@@ -117,6 +103,18 @@ class Tally:
         self._held = 0
         self._speed = 0.0
         self._ramps: list[tuple[float, int, float]] = []
+        self._books: dict[type, Callable[..., object]] = {
+            Started: self._started,
+            Submitted: self._submitted,
+            Ended: self._ended,
+            Stopped: self._stopped,
+            Switched: self._switched,
+            Shrunk: self._shrunk,
+            Retimed: self._retimed,
+            Measured: self._measured,
+            Withdrawn: lambda fact: self._unwait(fact.job),
+            NodeChanged: self._change_node,
+        }
 
     def record(self, facts: Sequence[Fact]) -> None:
         """Adds the facts of one instant."""
@@ -125,27 +123,9 @@ class Tally:
             return
         self._advance(facts[0].t)
         for fact in facts:
-            kind = type(fact)
-            if kind is Started:
-                self._started(fact)  # type: ignore[arg-type]
-            elif kind is Submitted:
-                self._submitted(fact)  # type: ignore[arg-type]
-            elif kind is Ended:
-                self._ended(fact)  # type: ignore[arg-type]
-            elif kind is Stopped:
-                self._stopped(fact)  # type: ignore[arg-type]
-            elif kind is Switched:
-                self._switched(fact)  # type: ignore[arg-type]
-            elif kind is Shrunk:
-                self._shrunk(fact)  # type: ignore[arg-type]
-            elif kind is Retimed:
-                self._retimed(fact)  # type: ignore[arg-type]
-            elif kind is Measured:
-                self._measured(fact)  # type: ignore[arg-type]
-            elif kind is Withdrawn:
-                self._unwait(fact.job)  # type: ignore[union-attr]
-            elif kind is NodeChanged:
-                self._change_node(fact)  # type: ignore[arg-type]
+            book = self._books.get(type(fact))
+            if book is not None:
+                book(fact)
         self._point()
 
     def _begins(self, facts: Sequence[Fact]) -> bool:
@@ -209,22 +189,14 @@ class Tally:
             max(0.0, (t * self._blocked - self._blocked_since) / waiting) if waiting else 0.0,
         )
         if t == self._last_point_s:
-            del self._points[-_POINT_FIELDS:]
+            del self._points[-len(row) :]
         self._last_point_s = t
         self._points.extend(row)
 
     @property
-    def points(self) -> list[Point]:
-        """Returns the states of the cluster over time, one by one."""
-        times, *counts, efficiency, blocking = self.columns
-        whole = [c.astype(int).tolist() for c in counts]
-        floats = (times.tolist(), *whole, efficiency.tolist(), blocking.tolist())
-        return [Point(*row) for row in zip(*floats, strict=True)]
-
-    @property
     def columns(self) -> tuple[Floats, ...]:
-        """Returns the states of the cluster over time, as the columns of `Point`."""
-        return tuple(np.array(self._points).reshape(-1, _POINT_FIELDS).T.copy())
+        """Returns the states of the cluster over time, as `SERIES_COLUMNS`."""
+        return tuple(np.array(self._points).reshape(-1, len(SERIES_COLUMNS)).T.copy())
 
     def _wait(self, job: int, t: float, left_s: float) -> None:
         alone_s = max(left_s, 1e-9) * self.scale[job]

@@ -1,6 +1,6 @@
 """Expansions under way: jobs that train on the GPUs they had while new ones are made ready.
 
-The plan says at once who holds which GPUs; here is which of them train until the switch is due
+The plan has the new GPUs of a job at once; this file has the GPUs that train until the switch
 (AFS section 4.3; ALGORITHMS section 2.4).
 """
 
@@ -15,14 +15,14 @@ from dovetail.core.units import NEVER_S
 
 
 class ExpansionStep(NamedTuple):
-    """From `due_s` on a job trains as `training` says."""
+    """From `due_s` on a job trains on `training`."""
 
     due_s: float
     training: Placement
 
 
 class Expansions:
-    """What trains now, and the steps under way, of each job that is growing."""
+    """The part that trains now, and the steps under way, of each job that grows."""
 
     def __init__(self, switching: Switching) -> None:
         self._switching = switching
@@ -54,11 +54,12 @@ class Expansions:
         now: float,
         begin_s: float,
     ) -> tuple[Placement, float]:
-        """Takes a new order for a running job; returns what trains from now on, after what pause.
+        """Accepts a new order for a running job.
 
-        `begin_s` is when the GPUs it gains are free. What is under way is given up for the
-        order, or, if orders do not cancel, carried out first, as far as the job keeps the
-        GPUs. A job that keeps none of the GPUs it trains on starts anew elsewhere.
+        Returns the part that trains from now on, and the pause before it, in seconds. `begin_s` is
+        when the GPUs that the job gains are free. The order replaces the steps under way, or, if
+        orders do not cancel, follows them, as far as the job keeps those GPUs. A job that keeps
+        none of the GPUs on which it trains starts anew elsewhere.
         """
         switching = self._switching
         trained = self.training(job, before)
@@ -89,7 +90,7 @@ class Expansions:
             self.forget(job)
 
     def lose(self, job: int, nodes: Collection[int]) -> None:
-        """Takes lost nodes out of what trains and is to train; some of what trains must be left."""
+        """Removes lost nodes from all steps; part of what trains must be left."""
         if job not in self.steps:
             return
         kept = self._training[job].without(nodes)
@@ -107,9 +108,9 @@ class Expansions:
 
 
 def _growing(training: Placement, steps: list[ExpansionStep]) -> list[ExpansionStep]:
-    """Returns the steps that still add GPUs to what trains before them."""
-    left: list[ExpansionStep] = []
+    """Returns the steps that still add GPUs to the step before."""
+    growing: list[ExpansionStep] = []
     for step in steps:
-        if step.training.gpus > (left[-1].training if left else training).gpus:
-            left.append(step)
-    return left
+        if step.training.gpus > (growing[-1].training if growing else training).gpus:
+            growing.append(step)
+    return growing

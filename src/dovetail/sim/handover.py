@@ -17,7 +17,7 @@ class Handover:
         self._late: dict[int, list[tuple[float, int]]] = {}
 
     def give_up(self, before: Placement, after: Placement | None, free_s: float) -> None:
-        """Notes that the GPUs a job loses are free only from `free_s` on."""
+        """Records that the GPUs a job loses are free only from `free_s` on."""
         kept = {} if after is None else after.by_node()
         for node, gpus in before.by_node().items():
             lost = gpus - kept.get(node, 0)

@@ -1,8 +1,8 @@
-"""The simulated world with users who act by the clock: what they asked of a real cluster, again.
+"""The simulated world with scripted users: it repeats their requests to a real cluster.
 
-Jobs may come later than they were submitted, leave the queue and come back, be put back from
-their GPUs, and be cancelled; all of it when it really happened. A job that waited for another
-comes when that has ended or started here.
+Jobs may arrive later than they were submitted, leave the queue and come back, be put back from
+their GPUs, and be cancelled, each at its recorded time. A job that depends on another arrives
+when that job has ended or started in the simulation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from dovetail.sim.world import OVER, SimWorld
 
 @dataclass(frozen=True, slots=True)
 class ScriptedLeave:
-    """A job is put back from its GPUs (with `why`, and what it keeps), or leaves the queue."""
+    """A job is requeued from its GPUs (if there is a `why`), or leaves the queue.
+
+    `keeps`: a requeued job keeps its progress.
+    """
 
     t: float
     job: int
@@ -32,7 +35,7 @@ class ScriptedLeave:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedFollower:
-    """A job joins the queue so long after another has ended, or started."""
+    """A job that joins the queue `delay_s` after another has ended, or started."""
 
     job: int
     delay_s: float = 0.0
@@ -40,9 +43,9 @@ class ScriptedFollower:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedEvents:
-    """Who joins the queue when, who leaves it or the GPUs, and who is cancelled; by time.
+    """Arrivals (time, job), leaves and cancellations, in order of time.
 
-    `after_end` and `after_start` say, by job, who joins the queue because of it.
+    `after_end` and `after_start`: the followers of each job.
     """
 
     arrivals: Sequence[tuple[float, int]]
@@ -53,24 +56,24 @@ class ScriptedEvents:
 
 
 class ScriptedWorld(SimWorld):
-    """A simulated world in which a script says what users do."""
+    """A simulated world with the requests of users in a script."""
 
     def __init__(
         self, scene: Scene, script: ScriptedEvents, policy: Policy, recorder: Recorder
     ) -> None:
-        # What is asked at a moment is looked for where nodes change, after all that ends then.
+        # Leaves happen with changes of nodes: after all jobs that end at the same time.
         moments = [*scene.capacity, *((leave.t, ()) for leave in script.leaves)]
         timed = replace(scene, capacity=sorted(moments, key=lambda moment: moment[0]))
         super().__init__(timed, policy, recorder)
         self._submit = [*(t for t, _ in script.arrivals), NEVER_S]
-        self._who = [job for _, job in script.arrivals]
+        self._arriving = [job for _, job in script.arrivals]
         self._script, self._next_leave = script, 0
 
     def apply(self, draft: Draft) -> None:
-        """Carries a draft out; who waited for a job to start comes."""
-        begun = [c.job for c in draft.changes() if c.before is None]
+        """Carries a draft out; followers of the jobs that start join the queue."""
+        started = [c.job for c in draft.changes() if c.before is None]
         super().apply(draft)
-        for job in begun:
+        for job in started:
             self._schedule_followers(self._script.after_start.get(job, ()))
 
     def _finish_jobs(self, now: float, facts: list[Fact]) -> list[int]:
@@ -83,22 +86,22 @@ class ScriptedWorld(SimWorld):
         before_s, now = self._from_s[change.job], self.state.now
         neighbours = super()._place(change, handover, facts)
         if change.before is not None and self._limit is not None:
-            # The clock of a real time limit goes on while a job changes its GPUs.
+            # A real time limit also counts the seconds in which a job changes its GPUs.
             self._from_s[change.job] = max(before_s, now)
             self._schedule(change.job)
         return neighbours
 
     def _schedule_followers(self, followers: Sequence[ScriptedFollower]) -> None:
         for follow in followers:
-            come_s = self.state.now + follow.delay_s
-            at = bisect_right(self._submit, come_s, lo=self._next)
-            self._submit.insert(at, come_s)
-            self._who.insert(at, follow.job)
+            arrival_s = self.state.now + follow.delay_s
+            at = bisect_right(self._submit, arrival_s, lo=self._next)
+            self._submit.insert(at, arrival_s)
+            self._arriving.insert(at, follow.job)
 
     def _submit_jobs(self, now: float, facts: list[Fact]) -> list[int]:
         state, arrived = self.state, []
         while self._submit[self._next] <= now:
-            job = self._who[self._next]
+            job = self._arriving[self._next]
             self._next += 1
             quit_s = self._script.cancelled_s.get(job, NEVER_S)
             here = job in state.waiting or job in state.plan.placed
@@ -121,7 +124,7 @@ class ScriptedWorld(SimWorld):
             if not leave.why:
                 self._withdraw(leave.job, facts, ended)
             elif leave.job in self.state.plan.placed:
-                self._put_back(leave, facts)
+                self._requeue(leave, facts)
                 evicted.append(leave.job)
         return evicted
 
@@ -134,7 +137,7 @@ class ScriptedWorld(SimWorld):
         facts.append(Withdrawn(state.now, job))
         ended.append(job)
 
-    def _put_back(self, leave: ScriptedLeave, facts: list[Fact]) -> None:
+    def _requeue(self, leave: ScriptedLeave, facts: list[Fact]) -> None:
         state, job = self.state, leave.job
         neighbours = self._on_gpus_of(state.plan.placed[job]) - {job}
         self._book_run(job)

@@ -9,7 +9,7 @@ from dovetail.sim.scene import Scene
 
 
 def stuck(scene: Scene, policy: Policy, view: View) -> DovetailError:
-    """Returns the error that says which job waits for ever, and through whose fault."""
+    """Returns the error with the job that waits forever, and the cause."""
     job = view.waiting.first()
     assert job is not None
     name, gpus = scene.trace.jobs.job_id[job], int(view.jobs.gpus[job])

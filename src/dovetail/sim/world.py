@@ -108,8 +108,7 @@ class SimWorld:
         nothing that a policy could act on happens at them.
         """
         while self._step(until):
-            changes = self.state.view.changes
-            if changes.woke or changes.ended or changes.arrived or changes.capacity:
+            if any(self.state.view.changes):
                 return True
         return False
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from dovetail.record.result import Comparison
 from dovetail.report.plots import canvas
 from dovetail.report.plots.run import (
-    SHARE_POINTS,
-    draw_quantiles,
+    draw_by_size,
+    draw_shares,
     legend,
     name_classes,
     size_classes,
 )
-from dovetail.report.plots.steps import binned_share
 from dovetail.report.words import duration, factor
 
 if TYPE_CHECKING:
@@ -107,17 +105,8 @@ def change_by_size(comparison: Comparison) -> Figure:
         figure, (axes,) = canvas.sheet(3.4)
         others = others_of(comparison)
         classes = size_classes(comparison.results)
-        step = 0.8 / max(len(others), 1)
-        looks, drawn = canvas.looks(comparison.results), 0
-        for i, name in enumerate(others):
-            ratios = job_ratios(comparison, name)
-            groups = dict(ratios.group_by("size_class").agg(pl.col("ratio")).iter_rows())
-            for at, size in enumerate(classes):
-                if size in groups:
-                    x = at - 0.4 + step * (i + 0.5)
-                    draw_quantiles(axes, x, np.asarray(groups[size]), looks[name], 20 * step)
-                    drawn += 1
-        if not drawn:
+        ratios = {n: job_ratios(comparison, n).select("size_class", "ratio") for n in others}
+        if not draw_by_size(axes, classes, ratios, canvas.looks(comparison.results)):
             canvas.say_nothing_to_show(axes, "nothing to compare")
             return figure
         _ratio_axis(axes, "y", comparison, "JCT of a job")
@@ -132,17 +121,8 @@ def change_by_user(comparison: Comparison) -> Figure:
     with canvas.house_style():
         figure, (axes,) = canvas.sheet()
         others = others_of(comparison)
-        looks, drawn = canvas.looks(comparison.results), 0
-        for name in others:
-            x, share = binned_share(
-                user_changes(comparison, name)["ratio"].to_numpy(), SHARE_POINTS, log=True
-            )
-            if len(x) == 0:
-                continue
-            x, share = np.insert(x, 0, x[0]), np.insert(share, 0, 0.0)
-            axes.plot(x, share * 100, drawstyle="steps-post", **looks[name])
-            drawn += 1
-        if not drawn:
+        ratios = {name: user_changes(comparison, name)["ratio"].to_numpy() for name in others}
+        if not draw_shares(axes, ratios, canvas.looks(comparison.results)):
             canvas.say_nothing_to_show(axes, "the trace names no users")
             return figure
         _ratio_axis(axes, "x", comparison, "mean JCT of a user")
@@ -155,19 +135,11 @@ def change_by_user(comparison: Comparison) -> Figure:
 
 def _ratio_axis(axes: Axes, axis: str, comparison: Comparison, what: str) -> None:
     base = canvas.labels(comparison.results)[comparison.baseline]
-    words = f"{what}, ratio to {base}"
-    if axis == "x":
-        axes.set_xscale("log")
-        low, high = axes.get_xlim()
-        axes.set_xlim(min(low, 0.8) / 1.05, max(high, 1.25) * 1.05)
-        axes.axvline(1.0, color=canvas.INK, linewidth=1.0)
-        axes.set_xlabel(words)
-    else:
-        axes.set_yscale("log")
-        low, high = axes.get_ylim()
-        axes.set_ylim(min(low, 0.8) / 1.05, max(high, 1.25) * 1.05)
-        axes.axhline(1.0, color=canvas.INK, linewidth=1.0)
-        axes.set_ylabel(words)
+    line = axes.axvline if axis == "x" else axes.axhline
+    axes.set(**{f"{axis}scale": "log", f"{axis}label": f"{what}, ratio to {base}"})
+    low, high = axes.get_xlim() if axis == "x" else axes.get_ylim()
+    axes.set(**{f"{axis}lim": (min(low, 0.8) / 1.05, max(high, 1.25) * 1.05)})
+    line(1.0, color=canvas.INK, linewidth=1.0)
     canvas.spell_log_ratios(axes, axis)
 
 

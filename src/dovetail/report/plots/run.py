@@ -36,15 +36,8 @@ def jct_distribution(results: Results) -> Figure:
     """Draws the cumulative distribution of JCTs, one line per policy."""
     with canvas.house_style():
         figure, (axes,) = canvas.sheet()
-        looks, drawn = canvas.looks(results), 0
-        for name, result in results.items():
-            x, share = binned_share(positive(result.jobs, "jct_s"), SHARE_POINTS, log=True)
-            if len(x) == 0:
-                continue
-            x, share = np.insert(x, 0, x[0]), np.insert(share, 0, 0.0)
-            axes.plot(x, share * 100, drawstyle="steps-post", **looks[name])
-            drawn += 1
-        if not drawn:
+        values = {name: positive(result.jobs, "jct_s") for name, result in results.items()}
+        if not draw_shares(axes, values, canvas.looks(results)):
             canvas.say_nothing_to_show(axes, "no job finished")
             return figure
         axes.set_xscale("log")
@@ -151,17 +144,11 @@ def jct_by_size(results: Results) -> Figure:
     with canvas.house_style():
         figure, (axes,) = canvas.sheet(3.4)
         classes = size_classes(results)
-        step = 0.8 / max(len(results), 1)
-        looks, drawn = canvas.looks(results), 0
-        for i, (name, result) in enumerate(results.items()):
-            jobs = result.jobs.filter(pl.col("jct_s") > 0)
-            groups = dict(jobs.group_by("size_class").agg(pl.col("jct_s")).iter_rows())
-            for at, size in enumerate(classes):
-                if size in groups:
-                    x = at - 0.4 + step * (i + 0.5)
-                    draw_quantiles(axes, x, np.asarray(groups[size]), looks[name], 20 * step)
-                    drawn += 1
-        if not drawn:
+        values = {
+            name: result.jobs.filter(pl.col("jct_s") > 0).select("size_class", "jct_s")
+            for name, result in results.items()
+        }
+        if not draw_by_size(axes, classes, values, canvas.looks(results)):
             canvas.say_nothing_to_show(axes, "no job finished")
             return figure
         axes.set_yscale("log")
@@ -236,6 +223,40 @@ def write_shares(axes: Axes, left: Floats, part: Floats, kind: str) -> None:
             axes.text(
                 start + width / 2, y, f"{width:.0f}", ha="center", va="center", color=ink, size=9
             )
+
+
+def draw_shares(axes: Axes, values: Mapping[str, Floats], looks: Mapping[str, canvas.Look]) -> bool:
+    """Draws the cumulative distribution of each policy's values; False if there are none."""
+    drawn = False
+    for name, of_policy in values.items():
+        x, share = binned_share(of_policy, SHARE_POINTS, log=True)
+        if len(x):
+            x, share = np.insert(x, 0, x[0]), np.insert(share, 0, 0.0)
+            axes.plot(x, share * 100, drawstyle="steps-post", **looks[name])
+            drawn = True
+    return drawn
+
+
+def draw_by_size(
+    axes: Axes,
+    classes: list[str],
+    values: Mapping[str, pl.DataFrame],
+    looks: Mapping[str, canvas.Look],
+) -> bool:
+    """Draws the quantiles of each policy's values by size class; False if there are none.
+
+    The frames have the columns size class and value. Policies stand side by side in each class.
+    """
+    drawn, step = False, 0.8 / max(len(values), 1)
+    for i, (name, frame) in enumerate(values.items()):
+        size_class, value = frame.columns
+        groups = dict(frame.group_by(size_class).agg(pl.col(value)).iter_rows())
+        for at, size in enumerate(classes):
+            if size in groups:
+                x = at - 0.4 + step * (i + 0.5)
+                draw_quantiles(axes, x, np.asarray(groups[size]), looks[name], 20 * step)
+                drawn = True
+    return drawn
 
 
 def draw_quantiles(axes: Axes, x: float, values: Floats, look: canvas.Look, room_pt: float) -> None:
