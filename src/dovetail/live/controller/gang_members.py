@@ -136,7 +136,7 @@ class GangMembers:
                     numbers[member.worker], number = number, number + 1
                 member = GangMember(numbers[member.worker], member.node, member.gpu)
             members.append(member)
-        self._gpus.assignment.renumber(record.job, members)
+        self._gpus.assignment.occupy(record.job, members)
         self._jobs.write(job, replace(record, members=tuple(members), next_worker=number))
         self._gangs.update_restarts(job)
         self._gangs.of(job).want(self.desired(job), self._tables.now)

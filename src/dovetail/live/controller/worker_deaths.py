@@ -160,7 +160,7 @@ class WorkerDeaths:
                 member, number = GangMember(number, member.node, member.gpu), number + 1
             members.append(member)
         job.replacements = tuple(m.worker for m in members if m.worker not in left)
-        self._gpus.assignment.renumber(record.job, members)
+        self._gpus.assignment.occupy(record.job, members)
         self._jobs.write(
             job,
             replace(

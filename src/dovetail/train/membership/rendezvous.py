@@ -22,8 +22,8 @@ from dovetail.train.membership.agent_connection import AgentChannel
 from dovetail.train.membership.mailbox import Mailbox
 from dovetail.train.process.background import ready, start
 from dovetail.train.sync.process_group import WorkerGroup, connect, first_line
-from dovetail.wire.generation import Joined, JoinFailed, Send
-from dovetail.wire.worker import Meeting, Regroup
+from dovetail.wire.generation import JoinFailed, Send
+from dovetail.wire.worker import Meeting, Ready, Regroup
 
 STORE_TIMEOUT = timedelta(seconds=30)
 """The longest that the store may take to answer: its process may get no CPU for a while."""
@@ -132,7 +132,7 @@ class GroupBuilder:
         with self._lock:
             if group is not None and not self._unwanted:
                 # `Ready` is sent before the group can be taken, and so before `Entered`.
-                if self._send(Joined(self.generation, time.monotonic() - self._began_s)):
+                if self._send(Ready(self.generation, time.monotonic() - self._began_s)):
                     self._group, group = group, None
             elif not self._unwanted:
                 why = f"not built: {self.trouble}" if self.trouble else ""
@@ -141,7 +141,7 @@ class GroupBuilder:
         if group is not None:
             group.discard()
 
-    def _send(self, event: Joined | JoinFailed) -> bool:
+    def _send(self, event: Ready | JoinFailed) -> bool:
         """Passes an event to the protocol; returns whether the generation is still open."""
         messages = [i.message for i in self._mailbox.handle(event) if isinstance(i, Send)]
         for message in messages:
