@@ -7,6 +7,7 @@ from signal import SIGKILL
 from dovetail.core.units import NEVER_S
 from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.wire.agent import AgentReport
+from dovetail.wire.worker import STALL_S
 
 
 class FaultyNodes(EmulatedNodes):
@@ -21,7 +22,12 @@ class FaultyNodes(EmulatedNodes):
     def hang(self, job: int, worker: int, now: float) -> list[AgentReport]:
         """Makes a worker hang: it hears nothing, and SIGKILL alone ends it."""
         reports = self.tick(now)
-        self._jobs[job].hang(worker, self._now)
+        synthetic = self._jobs[job]
+        synthetic.workers[worker].hung = True
+        if synthetic._current is not None and worker in synthetic._current.members:
+            # Training stops at once; the others notice only when they have waited for so long.
+            synthetic._stop(self._now)
+            synthetic._lost_s = self._now + STALL_S
         self._touch(job)
         return reports + self._settle()
 
@@ -39,6 +45,10 @@ class FaultyNodes(EmulatedNodes):
         self._agent_due[node] = NEVER_S
         for number, job in list(self._jobs.items()):
             if any(n == node for n, _ in job.gpus):
-                job.vanish(node, self._now)
-                self._touch(number)
+                here = [w.number for w in job.workers.values() if w.node == node]
+            before = len(job.out)
+            # The workers elsewhere notice the loss, and report it; those of the node do not.
+            job.end(here, 0, self._now)
+            job.out[before:] = [e for e in job.out[before:] if e.node != node]
+            self._touch(number)
         return reports + self._settle()

@@ -38,7 +38,6 @@ from dovetail.wire.agent import (
 from dovetail.wire.generation import (
     Entering,
     Event,
-    Joined,
     Leaves,
     Send,
     ShowLife,
@@ -46,7 +45,7 @@ from dovetail.wire.generation import (
     WorkerGenerations,
     agree,
 )
-from dovetail.wire.worker import FromWorker, Hello, Regroup, ToWorker, WorkerRefused
+from dovetail.wire.worker import FromWorker, Hello, Ready, Regroup, ToWorker, WorkerRefused
 
 GPUS, MEMORY = 3, 100
 RULES = Rules(ready_s=20.0, start_s=20.0, hung_s=4.0, stall_s=1e9)
@@ -153,7 +152,7 @@ class Programs:
             return
         for process in members:
             if not process.generations.is_ready(to.generation):
-                process.handle(Joined(to.generation))
+                process.handle(Ready(to.generation))
         train = [p for p in crew.values() if p.entered >= 0]
         training = [p for p in train if not p.generations.is_abandoned(p.entered)]
         voters = [p.generations.propose() for p in (*members, *training)]

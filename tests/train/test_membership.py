@@ -19,7 +19,7 @@ from dovetail.train.membership.membership import Membership, StateLost
 from dovetail.train.membership.rendezvous import GroupBuilder, RendezvousServer, WorkerContext
 from dovetail.train.state.checkpoint import TrainingPosition
 from dovetail.train.sync.process_group import COMPLETED, Operation, WorkerGroup
-from dovetail.wire.generation import Entering, Joined, Trains
+from dovetail.wire.generation import Entering, Trains
 from dovetail.wire.worker import Abandon, FromWorker, Lost, Ready, Regroup
 
 SCRIPT = 11
@@ -74,7 +74,7 @@ def member(
     one._members = tuple(range(10, 10 + size))
     one._prepare = lambda _: None  # type: ignore[method-assign]
     one._context.mailbox.listen(prepare=one._prepare, stop=one._stop, show_life=one._show_life)
-    for event in (Regroup(3, one._members), Joined(3), Entering(3), Trains(step, 16 * step)):
+    for event in (Regroup(3, one._members), Ready(3), Entering(3), Trains(step, 16 * step)):
         one._context.mailbox.handle(event)
     one._trained, one.learning = known, (False,) * size
     one.batch_split = BatchSplit(16, size)

@@ -11,8 +11,6 @@ from dovetail.wire.generation import (
     Broke,
     CheckpointDone,
     Entering,
-    Finishes,
-    Joined,
     JoinFailed,
     Leaves,
     Prepare,
@@ -44,7 +42,7 @@ def trains_in(generation: int, *members: int, number: int = 1) -> WorkerGenerati
     worker = WorkerGenerations(number)
     for event in (
         Regroup(generation, members),
-        Joined(generation),
+        Ready(generation),
         Entering(generation),
         Trains(0, 0),
     ):
@@ -56,7 +54,7 @@ def test_a_worker_prepares_joins_and_enters_the_generation_it_was_ordered_into()
     worker, order = WorkerGenerations(1), Regroup(3, (1, 2))
     assert worker.handle(order) == [Prepare(order, hosts=True)]
     assert worker.hosted == [3] and worker.wants(3) and worker.propose() == -1
-    assert worker.handle(Joined(3, 0.5)) == [Send(Ready(3, 0.5))]
+    assert worker.handle(Ready(3, 0.5)) == [Send(Ready(3, 0.5))]
     assert worker.hosted == [] and worker.propose() == 3
     assert worker.handle(Entering(3)) == []
     assert worker.handle(Trains(7, 112, 0.1)) == [Send(Entered(3, 7, 112, 0.1))]
@@ -84,14 +82,14 @@ def test_a_generation_that_was_overtaken_while_it_was_built_is_not_joined() -> N
     worker.handle(Regroup(4, (1,)))
     worker.handle(Regroup(5, (1, 3)))
     assert worker.propose() == 3 and worker.open_generations == [5]
-    assert worker.handle(Joined(4)) == []
+    assert worker.handle(Ready(4)) == []
 
 
 def test_the_survivors_of_a_broken_generation_enter_the_oldest_they_joined() -> None:
     worker = trains_in(3, 1, 2)
     for generation in (4, 5):
         worker.handle(Regroup(generation, (1,)))
-        worker.handle(Joined(generation))
+        worker.handle(Ready(generation))
     assert worker.handle(Broke("a member is gone")) == [Send(Lost(3, "a member is gone"))]
     assert worker.open_generations == [4, 5]
     worker.handle(Entering(4))
@@ -100,7 +98,7 @@ def test_the_survivors_of_a_broken_generation_enter_the_oldest_they_joined() -> 
 
 def test_a_generation_that_others_left_for_a_newer_order_is_not_reported_lost() -> None:
     worker = trains_in(3, 1, 2)
-    for event in (Regroup(4, (1, 2)), Joined(4), Entering(4), Regroup(5, (1,))):
+    for event in (Regroup(4, (1, 2)), Ready(4), Entering(4), Regroup(5, (1,))):
         worker.handle(event)
     assert worker.handle(Broke("no answer")) == []
 
@@ -123,7 +121,7 @@ def test_each_abandon_is_answered_and_stops_the_generation_it_names() -> None:
 
 def test_an_abandoned_generation_is_never_proposed() -> None:
     worker = trains_in(3, 1, 2)
-    for event in (Regroup(4, (1,)), Joined(4), Abandon(4)):
+    for event in (Regroup(4, (1,)), Ready(4), Abandon(4)):
         worker.handle(event)
     assert worker.propose() == 3 and worker.open_generations == [] and not worker.wants(4)
 
@@ -169,10 +167,10 @@ def test_an_order_to_leave_outlives_a_save_and_not_a_newer_generation() -> None:
 
 @pytest.mark.parametrize(
     ("last", "message"),
-    [(Leaves(5), WorkerLeft(4, 5)), (Finishes(5, 80), Finished(5, 80))],
+    [(Leaves(5), WorkerLeft(4, 5)), (Finished(5, 80), Finished(5, 80))],
 )
 def test_a_worker_that_ends_heeds_nothing_more(
-    last: Leaves | Finishes, message: WorkerLeft | Finished
+    last: Leaves | Finished, message: WorkerLeft | Finished
 ) -> None:
     worker = trains_in(3, 1)
     worker.handle(Regroup(4, (2,)))
@@ -230,7 +228,7 @@ class Cluster(RuleBasedStateMachine):
         if waiting:
             generation = waiting[0 if oldest else -1]
             failed = JoinFailed(generation, "refused")
-            worker.handle(failed if fails else Joined(generation))
+            worker.handle(failed if fails else Ready(generation))
 
     @precondition(lambda self: self.groups)
     @rule(pick=st.integers(0, 4))
@@ -293,7 +291,7 @@ class Cluster(RuleBasedStateMachine):
         newest = Regroup(len(self.orders) + 1, staying)
         for number in staying:
             self.workers[number].handle(newest)
-            self.workers[number].handle(Joined(newest.generation))
+            self.workers[number].handle(Ready(newest.generation))
         assert agree([self.workers[n].propose() for n in staying]) == newest.generation
 
 

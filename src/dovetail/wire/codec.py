@@ -47,7 +47,7 @@ class Codec(Generic[Message]):
 
     def encode(self, message: object) -> bytes:
         """Returns the line of a message, with its end. Raises WireError if it is too long."""
-        fields = {"m": self._name[type(message)], **_plain(message)}
+        fields = {"m": self._name[type(message)], **plain(message)}
         line = _text(fields).encode() + b"\n"
         if len(line) > LINE_BYTES_MAX:
             raise WireError(f"a message of {len(line)} bytes is over {LINE_BYTES_MAX}")
@@ -82,7 +82,7 @@ def build(cls: type[Message], fields: Mapping[str, object]) -> Message:
     known = _fields(kind)
     layout = _NESTED.get(kind)
     if layout is not None:
-        fields = layout.unfold(kind, fields)
+        fields = _unfold(fields, *layout)
     unknown = sorted(set(fields) - set(known))
     if unknown:
         raise WireError(f"{cls.__name__}: unknown field {str(unknown[0])[:40]!r}")
@@ -98,39 +98,7 @@ def build(cls: type[Message], fields: Mapping[str, object]) -> Message:
         raise WireError(f"{cls.__name__}: {error}") from None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Nested:
-    """Fields of a class that travel in an object of their own, as a field of the message."""
-
-    name: str
-    fields: frozenset[str]
-
-    def fold(self, fields: Mapping[str, object]) -> dict[str, object]:
-        """Returns the fields of a message with these in their object."""
-        inner: dict[str, object] = {}
-        outer: dict[str, object] = {}
-        for name, value in fields.items():
-            if name in self.fields:
-                # Set again each time, but placed where the first of them stands.
-                outer[self.name] = inner
-                inner[name] = value
-            else:
-                outer[name] = value
-        return outer
-
-    def unfold(self, cls: type, fields: Mapping[str, object]) -> dict[str, object]:
-        """Returns the fields of a class, these taken out of their object. Raises WireError."""
-        outer = dict(fields)
-        inner = outer.pop(self.name, None)
-        if not isinstance(inner, dict):
-            raise WireError(f"{cls.__name__}.{self.name}: expected an object")
-        misplaced = sorted((self.fields & set(outer)) | (set(inner) - self.fields))
-        if misplaced:
-            raise WireError(f"{cls.__name__}: unknown field {misplaced[0][:40]!r}")
-        return outer | inner
-
-
-_NESTED: dict[type, _Nested] = {}
+_NESTED: dict[type, tuple[str, frozenset[str]]] = {}
 
 
 def nested(name: str, first: str, last: str) -> Callable[[type[Message]], type[Message]]:
@@ -141,19 +109,38 @@ def nested(name: str, first: str, last: str) -> Callable[[type[Message]], type[M
 
     def register(cls: type[Message]) -> type[Message]:
         names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        inner = names[names.index(first) : names.index(last) + 1]
-        _NESTED[cls] = _Nested(name, frozenset(inner))
+        _NESTED[cls] = name, frozenset(names[names.index(first) : names.index(last) + 1])
         return cls
 
     return register
 
 
+def _fold(fields: Mapping[str, object], name: str, inside: frozenset[str]) -> dict[str, object]:
+    """Returns the fields of a message, some of them in an object that stands where they stood."""
+    inner: dict[str, object] = {}
+    folded: dict[str, object] = {}
+    for field, value in fields.items():
+        if field in inside:
+            folded[name], inner[field] = inner, value
+        else:
+            folded[field] = value
+    return folded
+
+
+def _unfold(fields: Mapping[str, object], name: str, inside: frozenset[str]) -> dict[str, object]:
+    """Returns the fields of a class, some taken out of their object. Raises WireError."""
+    outer = dict(fields)
+    inner = outer.pop(name, None)
+    if not isinstance(inner, dict):
+        raise WireError(f"{name}: expected an object")
+    misplaced = sorted((inside & set(outer)) | (set(inner) - inside))
+    if misplaced:
+        raise WireError(f"{name}: unknown field {misplaced[0][:40]!r}")
+    return outer | inner
+
+
 def plain(message: object) -> dict[str, object]:
     """Returns the fields of a message as JSON values, those at their default left out."""
-    return _plain(message)
-
-
-def _plain(message: object) -> dict[str, object]:
     fields = {}
     cls: type = type(message)
     for name, default in _defaults(cls):
@@ -161,7 +148,7 @@ def _plain(message: object) -> dict[str, object]:
         if default is dataclasses.MISSING or value != default:
             fields[name] = value if type(value) in PLAIN else _json(value)
     layout = _NESTED.get(cls)
-    return fields if layout is None else layout.fold(fields)
+    return fields if layout is None else _fold(fields, *layout)
 
 
 @lru_cache(maxsize=256)
@@ -176,7 +163,7 @@ def _defaults(cls: type) -> tuple[tuple[str, object], ...]:
 def _json(value: object) -> object:
     if isinstance(value, tuple):
         return [v if type(v) in PLAIN else _json(v) for v in value]
-    return _plain(value) if dataclasses.is_dataclass(value) else value
+    return plain(value) if dataclasses.is_dataclass(value) else value
 
 
 @lru_cache(maxsize=256)

@@ -32,15 +32,8 @@ from dovetail.wire.worker import (
     WorkerLeft,
 )
 
-# What happens to a worker beside the messages of its agent.
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The worker is built for a generation and connected to its members."""
-
-    generation: int
-    prepared_s: float = 0.0
+# What happens to a worker beside the messages of its agent. `Ready` (it is built and connected) and
+# `Finished` are events too, and the messages that report them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +88,12 @@ class Leaves:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class Finishes:
-    """The job is done; the worker ends."""
-
-    step: int
-    samples: int
-
-
 Event = (
     Regroup
     | Meet
     | Abandon
     | Checkpoint
-    | Joined
+    | Ready
     | JoinFailed
     | Entering
     | Trains
@@ -116,7 +101,7 @@ Event = (
     | Stalled
     | CheckpointDone
     | Leaves
-    | Finishes
+    | Finished
 )
 
 # What the worker is to do.
@@ -198,7 +183,7 @@ class WorkerGenerations:
                 return self._abandon(event.generation)
             case Checkpoint():
                 self.save, self.leave = True, self.leave or event.leave
-            case Joined():
+            case Ready():
                 return self._join(event)
             case JoinFailed():
                 return self._fail_to_join(event)
@@ -216,9 +201,9 @@ class WorkerGenerations:
             case Leaves():
                 self.has_left = True
                 return [Send(WorkerLeft(max(self.newest, self.entered), event.step))]
-            case Finishes():
+            case Finished():
                 self.has_left = True
-                return [Send(Finished(event.step, event.samples))]
+                return [Send(event)]
         return []
 
     def _regroup(self, order: Regroup) -> list[Instruction]:
@@ -242,11 +227,11 @@ class WorkerGenerations:
     def _why_lost(self, generation: int) -> str:
         return (self.broken if generation == self.entered else "") or "abandoned"
 
-    def _join(self, event: Joined) -> list[Instruction]:
+    def _join(self, event: Ready) -> list[Instruction]:
         if event.generation not in self._open:
             return []  # it was overtaken while it was built
         self._joined.add(event.generation)
-        return [Send(Ready(event.generation, event.prepared_s))]
+        return [Send(event)]
 
     def _fail_to_join(self, event: JoinFailed) -> list[Instruction]:
         if self._open.pop(event.generation, None) is None or not event.why:

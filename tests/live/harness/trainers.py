@@ -23,8 +23,6 @@ from dovetail.wire.generation import (
     CheckpointDone,
     Entering,
     Event,
-    Finishes,
-    Joined,
     Leaves,
     Send,
     ShowLife,
@@ -35,6 +33,7 @@ from dovetail.wire.generation import (
 )
 from dovetail.wire.worker import (
     Checkpoint,
+    Finished,
     FromWorker,
     Hello,
     Meeting,
@@ -304,7 +303,7 @@ class Trainers:
         if all(m is not None and _came(m, wanted) for m in come):
             for member in come:
                 if member is not None and not member.can_enter:
-                    self._handle(member, Joined(wanted.generation, 0.1))
+                    self._handle(member, Ready(wanted.generation, 0.1))
 
     def _leave_unwanted(self, worker: Trainer) -> None:
         """Ends a worker that trains with no others and has no place in the newest generation."""
@@ -420,7 +419,7 @@ class Trainers:
         job.ends += not job.finished
         job.finished, job.saved = True, job.total
         for member in group.members:
-            self._handle(member, Finishes(_step(job.total), int(job.total)))
+            self._handle(member, Finished(_step(job.total), int(job.total)))
             self._line.after(self._rng.choice((0.01, 0.3)), lambda m=member: self._exit(m))
 
 

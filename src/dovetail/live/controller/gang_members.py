@@ -129,7 +129,7 @@ class GangMembers:
                     numbers[member.worker], number = number, number + 1
                 member = GangMember(numbers[member.worker], member.node, member.gpu)
             members.append(member)
-        self.gpus.assignment.renumber(record.job, members)
+        self.gpus.assignment.occupy(record.job, members)
         self.jobs.write(job, replace(record, members=tuple(members), next_worker=number))
         self.gangs.update_restarts(job)
         self.gangs.of(job).want(self.desired(job), self.tables.now)

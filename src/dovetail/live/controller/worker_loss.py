@@ -145,7 +145,7 @@ class WorkerLoss:
                 member, number = GangMember(number, member.node, member.gpu), number + 1
             members.append(member)
         job.replacements = tuple(m.worker for m in members if m.worker not in numbers)
-        self.gpus.assignment.renumber(record.job, members)
+        self.gpus.assignment.occupy(record.job, members)
         retried = replace(
             record, retries=retries, detail=detail, members=tuple(members), next_worker=number
         )

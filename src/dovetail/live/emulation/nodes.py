@@ -91,7 +91,12 @@ class SyntheticLauncher:
 
     def limit(self, order: StartWorker) -> None:
         """Gives a worker the share of a newer order; it counts from the next switch on."""
-        self._nodes.limit_worker(order)
+        nodes = self._nodes
+        known = nodes._jobs.get(order.job)
+        worker = None if known is None else known.workers.get(order.worker)
+        if worker is not None:
+            worker.share = order.share
+            nodes._touch(order.job)
 
     def signal(self, job: int, worker: int, number: int) -> None:
         """Ends a worker at once; one that hangs is ended by SIGKILL alone."""
@@ -99,7 +104,10 @@ class SyntheticLauncher:
 
     def tell(self, job: int, worker: int, message: ToWorker) -> None:
         """Passes a message to a worker."""
-        self._nodes.tell_worker(job, worker, message)
+        known = self._nodes._jobs.get(job)
+        if known is not None:
+            known.hear(worker, message, self._nodes._now)
+            self._nodes._touch(job)
 
     def keep(self, job: int, worker: int, message: FromWorker) -> None:
         """Does nothing: no later agent will adopt these workers."""
@@ -111,7 +119,8 @@ class SyntheticLauncher:
 
     def forget(self, job: int, worker: int) -> None:
         """Drops the progress of a job that is complete, now that this is on record."""
-        self._nodes.forget_job(job)
+        if job in self._nodes._complete:
+            self._nodes._progress.drop(self._nodes._complete.pop(job))
 
 
 class EmulatedNodes:
@@ -337,14 +346,6 @@ class EmulatedNodes:
         job.start(order, node, now)
         self._touch(order.job)
 
-    def limit_worker(self, order: StartWorker) -> None:
-        """Gives a worker another share of its GPU."""
-        job = self._jobs.get(order.job)
-        worker = None if job is None else job.workers.get(order.worker)
-        if worker is not None:
-            worker.share = order.share
-            self._touch(order.job)
-
     def _admit(self, order: StartWorker) -> SyntheticJob:
         try:
             spec = SyntheticSpec.read(order.command)
@@ -366,13 +367,6 @@ class EmulatedNodes:
         self._folder[order.job] = order.folder
         return job
 
-    def tell_worker(self, number: int, worker: int, message: ToWorker) -> None:
-        """Passes a message to a worker."""
-        job = self._jobs.get(number)
-        if job is not None:
-            job.hear(worker, message, self._now)
-            self._touch(number)
-
     def signal_worker(self, number: int, worker: int, signum: int) -> None:
         """Ends a worker by a signal."""
         job = self._jobs.get(number)
@@ -381,11 +375,6 @@ class EmulatedNodes:
         if job is not None and known is not None and (signum == SIGKILL or not known.hung):
             job.end((worker,), -signum, self._now)
             self._touch(number)
-
-    def forget_job(self, number: int) -> None:
-        """Drops the progress of a job if it is complete."""
-        if number in self._complete:
-            self._progress.drop(self._complete.pop(number))
 
     def return_node(self, node: int) -> None:
         """Adds a node (again), empty and with a new agent."""

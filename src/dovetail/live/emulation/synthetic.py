@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from dovetail.core.job import JobRequest
 from dovetail.core.switching import Switching
@@ -35,7 +35,10 @@ class SwitchCosts(Switching):
 
 @dataclass(frozen=True, slots=True)
 class SyntheticSpec:
-    """A synthetic job: how long it takes alone, and what decides how fast it runs."""
+    """A synthetic job: how long it takes alone, and what decides how fast it runs.
+
+    Its fields are called as those of `JobSpec` and of the job table, from which they are copied.
+    """
 
     duration_s: float
     gpus: int = 1
@@ -72,30 +75,10 @@ class SyntheticSpec:
 
     def row(self, job: int, submit_s: float) -> JobRequest:
         """Returns the row of the job table by which physics knows the job."""
-        return JobRequest(
-            job_id=str(job),
-            submit_s=submit_s,
-            gpus=self.gpus,
-            min_gpus=self.min_gpus,
-            max_gpus=self.max_gpus,
-            model=self.model,
-            batch_size=self.batch_size,
-            gpu_type=self.gpu_type,
-            elastic=self.elastic,
-            shareable=self.shareable,
-        )
+        described = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "duration_s"}
+        return JobRequest(job_id=str(job), submit_s=submit_s, **described)
 
 
 def synthetic_spec(spec: JobSpec) -> SyntheticSpec:
     """Returns the synthetic job of a spec that was submitted as `paced`."""
-    return SyntheticSpec(
-        duration_s=spec.duration_s,
-        gpus=spec.gpus,
-        min_gpus=spec.min_gpus,
-        max_gpus=spec.max_gpus,
-        model=spec.model,
-        batch_size=spec.batch_size,
-        gpu_type=spec.gpu_type,
-        elastic=spec.elastic,
-        shareable=spec.shareable,
-    )
+    return SyntheticSpec(**{f.name: getattr(spec, f.name) for f in fields(SyntheticSpec)})

@@ -20,8 +20,6 @@ from dovetail.wire.generation import (
     CheckpointDone,
     Entering,
     Event,
-    Finishes,
-    Joined,
     Leaves,
     Prepare,
     Send,
@@ -33,11 +31,12 @@ from dovetail.wire.generation import (
     agree,
 )
 from dovetail.wire.worker import (
-    STALL_S,
     Checkpoint,
+    Finished,
     FromWorker,
     Hello,
     Meeting,
+    Ready,
     Regroup,
     Saved,
     ToWorker,
@@ -146,23 +145,6 @@ class SyntheticJob:
             self._stop(now)
             self._lose(Broke("a member is gone"), now)
         self._tidy(now)
-
-    def vanish(self, node: int, now: float) -> None:
-        """Removes all workers on a node without a message."""
-        here = [w.number for w in self.workers.values() if w.node == node]
-        before = len(self.out)
-        # The workers elsewhere notice the loss, and report it; those of the node report nothing.
-        self.end(here, 0, now)
-        self.out[before:] = [e for e in self.out[before:] if e.node != node]
-
-    def hang(self, number: int, now: float) -> None:
-        """Makes a worker hang: it hears and says nothing, and the others wait for it."""
-        worker = self.workers[number]
-        worker.hung = True
-        if self._current is not None and number in self._current.members:
-            # Training stops at once; the others notice only when they have waited for so long.
-            self._stop(now)
-            self._lost_s = now + STALL_S
 
     # Time.
 
@@ -320,7 +302,7 @@ class SyntheticJob:
         generations = worker.generations
         joins = generations.wants(generation) and generations.knows_meeting(generation)
         if joins and not generations.is_ready(generation):
-            self._handle(worker, Joined(generation, now - worker.started_s), now)
+            self._handle(worker, Ready(generation, now - worker.started_s), now)
 
     def _agreed(self, wanted: Regroup) -> bool:
         if self._current is not None and wanted.generation <= self._current.generation:
@@ -422,7 +404,7 @@ class SyntheticJob:
         for number in current.members:
             worker = self.workers.get(number)
             if worker is not None:
-                self._handle(worker, Finishes(self._step, self.spec.samples), self.since_s)
+                self._handle(worker, Finished(self._step, self.spec.samples), self.since_s)
                 self._exit(worker, 0)
         self._tidy(self.since_s)
 

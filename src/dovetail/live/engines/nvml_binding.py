@@ -2,15 +2,16 @@
 
 It is optional (extra `gpu`) and imported only here, when asked.
 """
-# ruff: noqa: N802 (the names are those of the library)
+
+# ruff: noqa: N815 (the names are those of the library)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NewType, Protocol, cast
 
 NvmlDevice = NewType("NvmlDevice", object)
-"""What the library calls a GPU, or an instance of one, by."""
+"""The library's handle of a GPU, or of an instance of one."""
 
 
 class MemoryInfo(Protocol):
@@ -36,55 +37,20 @@ class Nvml(Protocol):
     NVML_COMPUTEMODE_PROHIBITED: int
     NVML_DEVICE_MIG_ENABLE: int
 
-    def nvmlInit(self) -> None:
-        """Opens the library."""
-
-    def nvmlShutdown(self) -> None:
-        """Closes it."""
-
-    def nvmlDeviceGetCount(self) -> int:
-        """Returns how many GPUs there are."""
-        ...
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> NvmlDevice:
-        """Returns a GPU by its place."""
-        ...
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: bytes) -> NvmlDevice:
-        """Returns a GPU by its name."""
-        ...
-
-    def nvmlDeviceGetUUID(self, device: NvmlDevice) -> str | bytes:
-        """Returns the name that no reboot changes."""
-        ...
-
-    def nvmlDeviceGetName(self, device: NvmlDevice) -> str | bytes:
-        """Returns the name of the product."""
-        ...
-
-    def nvmlDeviceGetComputeMode(self, device: NvmlDevice) -> int:
-        """Returns which programs it takes."""
-        ...
-
-    def nvmlDeviceGetMemoryInfo(self, device: NvmlDevice) -> MemoryInfo:
-        """Returns its memory."""
-        ...
-
-    def nvmlDeviceGetMigMode(self, device: NvmlDevice) -> Sequence[int]:
-        """True if it is partitioned: now, and after a reset."""
-        ...
-
-    def nvmlDeviceGetMaxMigDeviceCount(self, device: NvmlDevice) -> int:
-        """Returns how many instances it can have."""
-        ...
-
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: NvmlDevice, index: int) -> NvmlDevice:
-        """Returns an instance by its place."""
-        ...
-
-    def nvmlDeviceGetComputeRunningProcesses(self, device: NvmlDevice) -> Sequence[ProcessInfo]:
-        """Returns the processes that compute on it."""
-        ...
+    nvmlInit: Callable[[], None]
+    nvmlShutdown: Callable[[], None]
+    nvmlDeviceGetCount: Callable[[], int]
+    nvmlDeviceGetHandleByIndex: Callable[[int], NvmlDevice]
+    nvmlDeviceGetHandleByUUID: Callable[[bytes], NvmlDevice]
+    nvmlDeviceGetUUID: Callable[[NvmlDevice], str | bytes]
+    nvmlDeviceGetName: Callable[[NvmlDevice], str | bytes]
+    nvmlDeviceGetComputeMode: Callable[[NvmlDevice], int]
+    nvmlDeviceGetMemoryInfo: Callable[[NvmlDevice], MemoryInfo]
+    nvmlDeviceGetMigMode: Callable[[NvmlDevice], Sequence[int]]
+    """Whether a GPU is partitioned: now, and after a reset."""
+    nvmlDeviceGetMaxMigDeviceCount: Callable[[NvmlDevice], int]
+    nvmlDeviceGetMigDeviceHandleByIndex: Callable[[NvmlDevice, int], NvmlDevice]
+    nvmlDeviceGetComputeRunningProcesses: Callable[[NvmlDevice], Sequence[ProcessInfo]]
 
 
 def load_nvml() -> Nvml:

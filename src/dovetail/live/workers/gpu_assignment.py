@@ -50,9 +50,7 @@ class GpuAssignment:
 
     def restore(self, job: int, placement: Placement, members: Sequence[GangMember]) -> None:
         """Takes up the GPUs that a job has already."""
-        self.members[job] = tuple(members)
-        for member in members:
-            self.on.setdefault((member.node, member.gpu), {})[job] = member.worker
+        self.occupy(job, members)
         if placement.gpu_ids and placement.gpus == len(members):
             gpus = [m.gpu for m in members]
             self._names[job] = dict(zip(placement.named(), gpus, strict=True))
@@ -69,12 +67,6 @@ class GpuAssignment:
             # The name may stand for another GPU once no job is placed on it.
             if not any(name in names for names in self._names.values()):
                 del self._gpu_of[name]
-
-    def renumber(self, job: int, members: Sequence[GangMember]) -> None:
-        """Sets other workers of a job on the GPUs that it has."""
-        self.members[job] = tuple(members)
-        for member in members:
-            self.on[member.node, member.gpu][job] = member.worker
 
     def assign(
         self, placed: Sequence[tuple[int, Placement]], vacant: Vacant
@@ -100,7 +92,7 @@ class GpuAssignment:
         return {c.job: tuple((s.node, s.gpu) for s in c.slots) for c in claims}
 
     def occupy(self, job: int, members: Sequence[GangMember]) -> None:
-        """Records the workers of a job on the GPUs that `assign` chose."""
+        """Records the workers of a job on its GPUs, in place of those that it had there."""
         self.members[job] = tuple(members)
         for member in members:
             self.on.setdefault((member.node, member.gpu), {})[job] = member.worker

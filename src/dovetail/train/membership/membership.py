@@ -40,14 +40,13 @@ from dovetail.wire.generation import (
     Broke,
     Entering,
     Event,
-    Finishes,
     Leaves,
     Send,
     ShowLife,
     Stalled,
     Trains,
 )
-from dovetail.wire.worker import FromWorker, Meeting, Regroup
+from dovetail.wire.worker import Finished, FromWorker, Meeting, Regroup
 
 WAIT_S = 0.1
 ITERATIONS_OF_PATIENCE = 10
@@ -316,7 +315,7 @@ class Membership:
 
     def finish(self) -> None:
         """Reports that the job is done."""
-        self._handle(Finishes(self._progress.step, self._progress.samples))
+        self._handle(Finished(self._progress.step, self._progress.samples))
 
     def close(self) -> None:
         """Closes all connections."""

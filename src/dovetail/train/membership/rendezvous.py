@@ -22,8 +22,8 @@ from torch.distributed.distributed_c10d import PrefixStore
 from dovetail.train.membership.mailbox import Mailbox
 from dovetail.train.process.background import ready, start
 from dovetail.train.sync.process_group import WorkerGroup, connect, first_line
-from dovetail.wire.generation import Joined, JoinFailed, Send
-from dovetail.wire.worker import FromWorker, Meeting, Regroup
+from dovetail.wire.generation import JoinFailed, Send
+from dovetail.wire.worker import FromWorker, Meeting, Ready, Regroup
 
 STORE_TIMEOUT = timedelta(seconds=30)
 """The longest that the store may take to answer: its process may get no CPU for a while."""
@@ -130,14 +130,14 @@ class GroupBuilder:
             if group is not None and not self._unwanted:
                 # `Ready` is sent before the group can be taken, and so before `Entered`: the
                 # protocol allows no other order.
-                if self._report(Joined(generation, time.monotonic() - self._began_s)):
+                if self._report(Ready(generation, time.monotonic() - self._began_s)):
                     self._group, group = group, None
             elif not self._unwanted:
                 self._report(JoinFailed(generation, problem))
         if group is not None:
             group.discard()
 
-    def _report(self, event: Joined | JoinFailed) -> bool:
+    def _report(self, event: Ready | JoinFailed) -> bool:
         """Passes an event to the protocol; returns whether the generation is still open."""
         instructions = self._context.mailbox.handle(event)
         messages = [i.message for i in instructions if isinstance(i, Send)]
