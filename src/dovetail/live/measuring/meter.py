@@ -135,6 +135,7 @@ class ReportMeter:
         The job has run in this generation, beside these neighbours, since `since_s`.
         """
         meter = self._meters.get(job, JobMeter()).heard(report, now, since_s, clock=spec.paced)
+        # Before `observe`: the guard compares with the belief from before this measurement.
         for neighbour in neighbours:
             self._guard.note((job, placement), neighbour)
         news = False
