@@ -67,13 +67,9 @@ class AgentReports:
     # Workers.
 
     def _started(self, node: int, started: WorkerStarted) -> None:
-        job, worker = self.jobs.get(started.job), started.worker
-        roster = self.gangs.of(job).roster if job is not None else None
-        is_known = roster is not None and roster.started(
-            worker, started.generation, self.tables.now
-        )
+        job, worker, now = self.jobs.get(started.job), started.worker, self.tables.now
         self._defer(started.job, worker, "")
-        if job is not None and is_known:
+        if job is not None and self.gangs.of(job).roster.started(worker, started.generation, now):
             self.gangs.touch(job)
         else:
             # Its order came from an earlier controller, or was withdrawn: it will be ended.
