@@ -169,7 +169,7 @@ class NodeMonitor:
         """Requests the inventory of a node, and sets the alarm for the next request."""
         self._requests += 1
         self._log.send((node, InventoryRequest(self._epoch, self._requests)))
-        again_s = self._tables.now + self._rules.hail_every_s
+        again_s = self._tables.now + self._rules.inventory_every_s
         self._timers.set(Timer.INVENTORY, node, again_s)
 
     def is_current(self, node: int, epoch: int, serial: int) -> bool:

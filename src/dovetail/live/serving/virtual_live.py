@@ -196,7 +196,7 @@ def _rules(report_s: float) -> Rules:
         rules,
         decision_limit_s=NEVER_S,
         node_patience_s=rules.node_patience_s * slower,
-        hail_every_s=rules.hail_every_s * slower,
+        inventory_every_s=rules.inventory_every_s * slower,
         publish_every_s=rules.publish_every_s * slower,
         persist_every_s=rules.persist_every_s * slower,
     )
