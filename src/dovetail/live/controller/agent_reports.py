@@ -16,6 +16,7 @@ from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.node_monitor import NodeMonitor
+from dovetail.live.controller.outbox import Outbox
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.status_publisher import StatusPublisher
 from dovetail.live.controller.terminations import Terminations
@@ -45,6 +46,7 @@ class AgentReports:
     terminations: Terminations
     monitor: NodeMonitor
     publisher: StatusPublisher
+    outbox: Outbox
     epoch: int
 
     def take(self, report: AgentReport) -> None:
@@ -80,7 +82,7 @@ class AgentReports:
         job = self.jobs.get(ended.job)
         if job is None or job.gang is None:
             # No record needs it any more, so its agent need not remember the end.
-            self.log.send((node, Forget(ended.job, ended.worker)))
+            self.outbox.add((node, Forget(ended.job, ended.worker)))
         else:
             job.gang.ended(node, ended, self.tables.now)
             self.gangs.touch(job)
@@ -145,7 +147,7 @@ class AgentReports:
             self.gpus.usage.add_unknown(key, node, worker.all_gpus)
         else:
             # It has ended, and no record waits for that: its agent may forget it.
-            self.log.send((node, Forget(worker.job, worker.worker)))
+            self.outbox.add((node, Forget(worker.job, worker.worker)))
 
     def settle(self) -> None:
         """Allows the gangs to act once all nodes have reported their workers, or are down."""
