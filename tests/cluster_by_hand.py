@@ -15,7 +15,7 @@ from dovetail.core.placement import Placement
 from dovetail.live.edges.protocols import Incoming, JournalEntry
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import GangMember, JobRecord
-from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, StatusSnapshot
+from dovetail.live.jobs.status_snapshot import JobStatus, NodeStatus, StatusSnapshot
 from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
 from dovetail.live.server.requests import Question, Reply
@@ -88,7 +88,7 @@ class ByHand:
         self.store.write(JournalEntry(records=(record,)))
         return record
 
-    def run(self, number: int, seats: Sequence[tuple[int, int]], **status: float) -> RunningStatus:
+    def run(self, number: int, seats: Sequence[tuple[int, int]], **status: float) -> JobStatus:
         """Makes a job run on GPUs, in the store and in the picture."""
         members = tuple(GangMember(i, node, gpu) for i, (node, gpu) in enumerate(seats))
         placement = Placement(((seats[0][0], len(seats)),))
@@ -99,7 +99,7 @@ class ByHand:
         found = self.store.find(number)
         assert found is not None
         name = found.spec.called(number)
-        run = RunningStatus(number, placement, members, **said, called=name)
+        run = JobStatus(number, placement, members, **said, called=name)
         assert self.picture is not None
         self.picture = replace(self.picture, running=(*self.picture.running, run))
         return run

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dovetail.algorithms.arrays import Floats, Ints
 from dovetail.algorithms.stage_cycle import (
     BARRIER,
-    Floats,
-    Ints,
     Row,
     cycle_s,
     cycles,

@@ -22,7 +22,7 @@ from dovetail.core.placement import Interleave, Placement
 from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import GangMember, JobRecord
-from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, StatusSnapshot
+from dovetail.live.jobs.status_snapshot import JobStatus, NodeStatus, StatusSnapshot
 from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
@@ -338,7 +338,7 @@ def test_nothing_goes_backwards_between_two_looks() -> None:
 def test_the_picture_is_held_against_the_store(scene: Scene) -> None:
     queries = scene.store.queries
     running = tuple(
-        RunningStatus(n, r.placement, r.members, 0.0, 1.0, 0.0)
+        JobStatus(n, r.placement, r.members, 0.0, 1.0, 0.0)
         for n, r in sorted(scene.records.items())
         if r.placement is not None
     )

@@ -98,4 +98,4 @@ def test_a_policy_that_is_broken_does_not_keep_the_cluster_down(
     monkeypatch.setattr(module, "Watchdog", Late)
     with caplog.at_level(logging.WARNING):
         warm_up("fifo", FOUR, {}, limit_s=0.1)
-    assert "did not finish its rehearsal" in caplog.text
+    assert "did not finish its warm-up" in caplog.text

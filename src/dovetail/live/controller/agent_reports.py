@@ -16,6 +16,7 @@ from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.node_monitor import NodeMonitor
+from dovetail.live.controller.outbox import Outbox
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.status_publisher import StatusPublisher
 from dovetail.live.controller.terminations import Terminations
@@ -45,6 +46,7 @@ class AgentReports:
     terminations: Terminations
     monitor: NodeMonitor
     publisher: StatusPublisher
+    outbox: Outbox
     epoch: int
 
     def take(self, report: AgentReport) -> None:
@@ -67,13 +69,9 @@ class AgentReports:
     # Workers.
 
     def _started(self, node: int, started: WorkerStarted) -> None:
-        job, worker = self.jobs.get(started.job), started.worker
-        roster = self.gangs.of(job).roster if job is not None else None
-        is_known = roster is not None and roster.started(
-            worker, started.generation, self.tables.now
-        )
+        job, worker, now = self.jobs.get(started.job), started.worker, self.tables.now
         self._defer(started.job, worker, "")
-        if job is not None and is_known:
+        if job is not None and self.gangs.of(job).roster.started(worker, started.generation, now):
             self.gangs.touch(job)
         else:
             # Its order came from an earlier controller, or was withdrawn: it will be ended.
@@ -84,7 +82,7 @@ class AgentReports:
         job = self.jobs.get(ended.job)
         if job is None or job.gang is None:
             # No record needs it any more, so its agent need not remember the end.
-            self.log.send((node, Forget(ended.job, ended.worker)))
+            self.outbox.add((node, Forget(ended.job, ended.worker)))
         else:
             job.gang.ended(node, ended, self.tables.now)
             self.gangs.touch(job)
@@ -149,7 +147,7 @@ class AgentReports:
             self.gpus.usage.add_unknown(key, node, worker.all_gpus)
         else:
             # It has ended, and no record waits for that: its agent may forget it.
-            self.log.send((node, Forget(worker.job, worker.worker)))
+            self.outbox.add((node, Forget(worker.job, worker.worker)))
 
     def settle(self) -> None:
         """Allows the gangs to act once all nodes have reported their workers, or are down."""

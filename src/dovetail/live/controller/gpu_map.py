@@ -62,7 +62,7 @@ class GpuMap:
 
     def bound(self, job: LiveJob) -> int:
         """Returns the most bytes of its GPU that each worker of a job may use (0: no bound)."""
-        # A synthetic job uses no memory.
+        # A synthetic job uses no memory, whatever its model would.
         return 0 if job.spec.paced else self._bounds.of(job.row)
 
     # As reported. Jobs go by number.
@@ -93,6 +93,7 @@ class GpuMap:
         gang = job.gang
         if gang is None:
             return ()
+        # A worker that has ended well needs its GPU no more, though the job still has it.
         there = gang.roster.workers.keys() | gang.roster.complete
         awaited: set[int] = set()
         for member in job.record.members:

@@ -11,16 +11,10 @@ from dovetail.core.messages import Explained, Fact, Reason
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.record import JobRecord
-from dovetail.live.workers.gang_events import NodeOrder
 
 
 class InstantLog:
-    """Owns the facts, answered requests, named values and orders of the present instant.
-
-    `take_entry` returns the first three and the changed records as one journal entry.
-    `take_orders` is called when that entry is durable: were an order sent earlier and the
-    controller killed, the next controller would not know of it.
-    """
+    """Owns the facts, answered requests and named values of the present instant."""
 
     def __init__(self, jobs: LiveJobs, state: ClusterState) -> None:
         self._jobs = jobs
@@ -28,7 +22,6 @@ class InstantLog:
         self._facts: list[Fact] = []
         self._answered: list[int] = []
         self._meta: dict[str, str] = {}
-        self._orders: list[NodeOrder] = []
 
     def fact(self, *facts: Fact) -> None:
         """Adds facts for the event log; jobs go by row until `take_entry` numbers them."""
@@ -42,17 +35,8 @@ class InstantLog:
         """Adds a named value to the entry; it replaces an older one."""
         self._meta[name] = text
 
-    def send(self, *orders: NodeOrder) -> None:
-        """Adds orders for agents."""
-        self._orders.extend(orders)
-
-    def take_orders(self) -> list[NodeOrder]:
-        """Returns the orders to send now that the entry is durable."""
-        orders, self._orders = self._orders, []
-        return orders
-
     def take_entry(self) -> JournalEntry:
-        """Returns what this instant changed, with jobs by number, and begins the next."""
+        """Returns the changes of this instant, with changed records and jobs by number."""
         entry = JournalEntry(
             tuple(self._by_number(fact) for fact in self._facts),
             tuple(self._as_of_now(job) for job in self._jobs.take_dirty()),

@@ -33,6 +33,7 @@ class JobFolders:
         try:
             self._make(number, spec)
         except OSError as error:
+            # Room may come back. Any other error the agent reports, which cannot start the job.
             if error.errno in NO_ROOM:
                 self._owed[number] = spec
             LOG.error("the folder of job %d cannot be written: %s", number, self._why(error))

@@ -35,9 +35,8 @@ class LiveGangs:
         """Returns the gang of a job; makes it if there is none."""
         if job.gang is None:
             record, spec = job.record, job.spec
-            launch = self._launches(record.job, spec)
             job.gang = make_gang(
-                replace(launch, trains=job.uses_train_protocol),
+                self._launches(record.job, spec),
                 self._rules,
                 generation=record.generation,
                 fixed=not spec.elastic,

@@ -111,6 +111,7 @@ class LiveJobs:
         Raises IllegalTransition.
         """
         before, record = job.record, record or job.record
+        # A program may have begun before the job counts as running: its loss is a restart too.
         began = job.gang is not None and job.gang.roster.has_begun
         if transition is Transition.STOPPED and (before.state is State.RUNNING or began):
             record = replace(record, restarts=before.restarts + 1)

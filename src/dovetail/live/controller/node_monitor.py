@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from dovetail.core.cluster import DOWN, DRAINING, UP
 from dovetail.core.units import NEVER_S
 from dovetail.live.controller.instant_log import InstantLog
+from dovetail.live.controller.outbox import Outbox
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.workers.rules import Rules
@@ -50,10 +51,17 @@ class NodeMonitor:
     """Owns the health of each node, and the states of nodes in tables and log."""
 
     def __init__(
-        self, tables: RecordedTables, log: InstantLog, timers: Timers, rules: Rules, epoch: int
+        self,
+        tables: RecordedTables,
+        log: InstantLog,
+        outbox: Outbox,
+        timers: Timers,
+        rules: Rules,
+        epoch: int,
     ) -> None:
         self._tables = tables
         self._log = log
+        self._outbox = outbox
         self._timers = timers
         self._rules = rules
         self._epoch = epoch
@@ -168,8 +176,8 @@ class NodeMonitor:
     def request_inventory(self, node: int) -> None:
         """Requests the inventory of a node, and sets the alarm for the next request."""
         self._requests += 1
-        self._log.send((node, InventoryRequest(self._epoch, self._requests)))
-        again_s = self._tables.now + self._rules.hail_every_s
+        self._outbox.add((node, InventoryRequest(self._epoch, self._requests)))
+        again_s = self._tables.now + self._rules.inventory_every_s
         self._timers.set(Timer.INVENTORY, node, again_s)
 
     def is_current(self, node: int, epoch: int, serial: int) -> bool:

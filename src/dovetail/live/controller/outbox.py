@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from dovetail.core.units import NEVER_S
 from dovetail.live.controller.gpu_map import GpuMap
-from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.edges.protocols import Post
+from dovetail.live.workers.gang_events import NodeOrder
 from dovetail.live.workers.gang_orders import due_orders, next_resend_s
 from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import (
@@ -22,23 +22,31 @@ from dovetail.wire.agent import (
     StartWorker,
 )
 
-STRAY_GRACE_S = 0.0
+UNKNOWN_GRACE_S = 0.0
 """A worker that no job has is killed at once: its job is over on record."""
 
 
 @dataclass(slots=True)
 class Outbox:
-    """Owns which gangs may have orders to send, and sends their orders and all others."""
+    """Owns the orders of the present instant, and the gangs that may have more.
+
+    They are sent when the journal entry of the instant is durable. If one were sent earlier and the
+    controller killed, the next controller would not know of it.
+    """
 
     jobs: LiveJobs
     gangs: LiveGangs
     gpus: GpuMap
-    log: InstantLog
     timers: Timers
     post: Post
     rules: Rules
     epoch: int
+    _orders: list[NodeOrder] = field(default_factory=list, init=False)
     _marked: dict[int, LiveJob] = field(default_factory=dict, init=False)
+
+    def add(self, *orders: NodeOrder) -> None:
+        """Adds orders for agents."""
+        self._orders.extend(orders)
 
     def mark(self, job: LiveJob) -> None:
         """Marks a job whose gang may have new orders."""
@@ -46,7 +54,7 @@ class Outbox:
 
     def send(self, now: float) -> None:
         """Sends all orders that are due; call it when the entry of this instant is durable."""
-        orders = self.log.take_orders()
+        orders, self._orders = self._orders, []
         for number, job in self._marked.items():
             if job.gang is None:
                 continue
@@ -56,11 +64,11 @@ class Outbox:
             due_s = min(job.gang.next_s(now), next_resend_s(job.gang, now)) if is_live else NEVER_S
             self.timers.set(Timer.GANG, number, due_s)
         self._marked = {}
-        for key, stray in self.gpus.usage.unknown.items():
+        for key, worker in self.gpus.usage.unknown.items():
             # Repeated until its agent reports the end: an order may be lost.
-            if now >= stray.end_sent_s + self.rules.resend_s:
-                stray.end_sent_s = now
-                orders.append((stray.node, EndWorker(*key, STRAY_GRACE_S)))
+            if now >= worker.end_sent_s + self.rules.resend_s:
+                worker.end_sent_s = now
+                orders.append((worker.node, EndWorker(*key, UNKNOWN_GRACE_S)))
         for node, payload in orders:
             self.post.send(node, _as_order(self.epoch, payload))
 

@@ -66,30 +66,29 @@ class Reconciler:
         gang, number, now = job.gang, job.number, self.tables.now
         if gang is None:
             return
+        roster = gang.roster
         if self.gangs.settled:
             # Reported events first: they may end the job, and then the gang must start nothing.
-            self.events.handle(job, gang.roster.take_events())
+            self.events.handle(job, roster.take_events())
             gang.step(
                 now,
                 lambda node, gpu: (
                     self._may_start(number, node, gpu)
-                    and self.gpus.has_memory(job, (node, gpu), gang.roster.bound)
+                    and self.gpus.has_memory(job, (node, gpu), roster.bound)
                 ),
                 self.monitor.reached_s,
                 lambda node, gpu, bound: self.gpus.has_memory(job, (node, gpu), bound),
             )
-            self.events.handle(job, gang.roster.take_events())
+            self.events.handle(job, roster.take_events())
             self.events.start_clock_if_begun(job)
-        wanted = gang.roster.wanted.numbers if gang.roster.wanted is not None else ()
-        if gang.roster.awaits_memory or any(worker not in gang.roster.workers for worker in wanted):
+        wanted = roster.wanted.numbers if roster.wanted is not None else ()
+        if roster.awaits_memory or any(worker not in roster.workers for worker in wanted):
             # Only these are asked again when a GPU becomes free, not all gangs.
             self._blocked.add(number)
         # A worker uses its GPU from the order to start it on, before its agent confirms.
         self.gpus.update_usage(job)
-        if gang.roster.generation != job.record.generation or gang.roster.group != job.record.group:
-            regrouped = replace(
-                job.record, generation=gang.roster.generation, group=gang.roster.group
-            )
+        if (roster.generation, roster.group) != (job.record.generation, job.record.group):
+            regrouped = replace(job.record, generation=roster.generation, group=roster.group)
             self.jobs.write(job, regrouped)
 
     def _may_start(self, number: int, node: int, gpu: int) -> bool:

@@ -11,7 +11,7 @@ from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, StatusSnapshot
+from dovetail.live.jobs.status_snapshot import JobStatus, NodeStatus, StatusSnapshot
 
 
 class StatusPublisher:
@@ -98,13 +98,14 @@ class StatusPublisher:
             for node, health in enumerate(self._monitor.nodes)
         )
 
-    def _running(self, job: LiveJob) -> RunningStatus:
+    def _running(self, job: LiveJob) -> JobStatus:
         row, state = job.row, self._tables.state
-        return RunningStatus(
+        return JobStatus(
             job=job.number,
             placement=state.plan.placed[row],
             members=job.record.members,
             done_s=self._tables.done_s(row),
+            # The tables count on the expected end of the start, but nothing trains before that.
             rate=state.rate[row] if not job.starting else 0.0,
             since_s=self._tables.now,
             left_s=state.left_s((row,))[0],

@@ -189,7 +189,7 @@ class Terminations:
         if job.is_placed:
             # It does not respond, so it gets no time to save.
             self.requeue(job, "failed", 0.0)
-            self.retry(job, "JobLaunchFailure", f"it said nothing for {silent_s:.0f} s")
+            self.retry(job, "JobLaunchFailure", f"it reported nothing for {silent_s:.0f} s")
 
 
 def _unused_gpus(job: LiveJob) -> tuple[str, str]:

@@ -89,8 +89,9 @@ class LiveWorld:
         self._log = log = InstantLog(jobs, state)
         self._tables = tables = RecordedTables(state, log)
         self._timers = timers = Timers()
-        self._monitor = monitor = NodeMonitor(tables, log, timers, rules, epoch)
         gpus = GpuMap(state, jobs)
+        self._outbox = outbox = Outbox(jobs, gangs, gpus, timers, edges.post, rules, epoch)
+        self._monitor = monitor = NodeMonitor(tables, log, outbox, timers, rules, epoch)
         self._members = members = GangMembers(jobs, gangs, tables, gpus, timers)
         self._terminations = terminations = Terminations(
             jobs, gangs, tables, gpus, members, timers, meter, rules
@@ -105,13 +106,12 @@ class LiveWorld:
             jobs, tables, gpus, monitor, name_of(policy), rules.publish_every_s
         )
         self._reports = reports = AgentReports(
-            jobs, gangs, tables, gpus, log, members, terminations, monitor, publisher, epoch
+            jobs, gangs, tables, gpus, log, members, terminations, monitor, publisher, outbox, epoch
         )
         may_resize = "resize" in policy.powers
         self._node_loss = NodeLoss(
             jobs, gangs, tables, gpus, members, terminations, monitor, reports, may_resize
         )
-        self._outbox = outbox = Outbox(jobs, gangs, gpus, log, timers, edges.post, rules, epoch)
         progress = ProgressReports(jobs, tables, gpus, terminations, meter, rules)
         losses = WorkerLoss(jobs, gangs, tables, gpus, timers, terminations, meter, rules)
         events = GangEventHandler(jobs, gangs, tables, gpus, timers, terminations, progress, losses)

@@ -24,10 +24,10 @@ def output_of(spec: JobSpec, number: int, folder: Path) -> Path:
         "a": max(spec.array, 0),
     }
 
-    def filled(found: re.Match[str]) -> str:
-        if found[2]:
-            return str(numbers[found[2]]).zfill(int(found[1] or 0))
-        return "%" if found[0] == "%%" else spec.user.replace("/", "_")
+    def filled(sign: re.Match[str]) -> str:
+        if sign[2]:
+            return str(numbers[sign[2]]).zfill(int(sign[1] or 0))
+        return "%" if sign[0] == "%%" else spec.user.replace("/", "_")
 
     path = Path(spec.output)
     return path.with_name(FILLED_IN.sub(filled, path.name))

@@ -27,7 +27,7 @@ class NodeStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class RunningStatus:
+class JobStatus:
     """One placed job. `done_s` (solo seconds) was reached at `since_s`, and grows at `rate`.
 
     `left_s` is the forecast at `since_s`, infinite if nothing is known. `called` is its name in
@@ -61,7 +61,7 @@ class StatusSnapshot:
     policy: str
     decided_s: float
     nodes: tuple[NodeStatus, ...]
-    running: tuple[RunningStatus, ...] = ()
+    running: tuple[JobStatus, ...] = ()
     waiting: tuple[int, ...] = ()
     shapes: tuple[int, ...] = ()
     reasons: tuple[Reason, ...] = ()

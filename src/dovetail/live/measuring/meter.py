@@ -7,10 +7,10 @@ believed speed of the present placement, which the job keeps until something bet
 `done_s` and the length change together when the rate alone becomes better known: the share that
 is done never does.
 
-A report says what happened since the one before. It counts only if the one before was already
-made in the same generation beside the same neighbours, so neither a pause nor a switch is taken
-for slowness. A synthetic job reports each change at once, so a rate of it counts when it is
-reported again. The rate returned is the median of the last five reports that count.
+A report covers the time since the last one. It counts only if the last one came from the same
+generation beside the same neighbours, so neither a pause nor a switch looks like slowness. A
+synthetic job reports each change at once, so its rate counts when it is reported again. The rate
+returned is the median of the last five reports that count.
 """
 
 from __future__ import annotations
@@ -135,6 +135,7 @@ class ReportMeter:
         The job has run in this generation, beside these neighbours, since `since_s`.
         """
         meter = self._meters.get(job, JobMeter()).heard(report, now, since_s, clock=spec.paced)
+        # Before `observe`: the guard compares with the belief from before this measurement.
         for neighbour in neighbours:
             self._guard.note((job, placement), neighbour)
         news = False

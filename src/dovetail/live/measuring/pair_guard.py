@@ -95,6 +95,7 @@ class PairGuard:
         there = PairMember(guest_s, known.believed[guest[0]], self._measured(guest, host))
         if not must_separate(here, there, cost_s):
             return False
+        # A policy that pairs them again has seen the measured ratio, and is not overruled.
         del self._noted[pair]
         return True
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dovetail.core.cluster import DOWN, DRAINING
 from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.lifecycle import TERMINAL, State
-from dovetail.live.jobs.status_snapshot import RunningStatus, SnapshotIndex, StatusSnapshot
+from dovetail.live.jobs.status_snapshot import JobStatus, SnapshotIndex, StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.server.conditions import conditions, job_name, unmet_condition
 from dovetail.live.server.messages.reason import JobExplanation
@@ -206,7 +206,7 @@ def _freed_by(index: SnapshotIndex, nodes: Collection[int], gpus: int, now_s: fl
     return NEVER_S
 
 
-def _end_of(run: RunningStatus, now_s: float) -> float:
+def _end_of(run: JobStatus, now_s: float) -> float:
     if run.rate <= 0 or run.left_s > ENDLESS_S:
         return NEVER_S
     return max(now_s, run.since_s + run.left_s / run.rate)
@@ -262,7 +262,7 @@ def _why_so_many(job: StoredJob, held: int, index: SnapshotIndex, starting: bool
 
 
 def _progress_lines(
-    job: StoredJob, run: RunningStatus, index: SnapshotIndex, reader: Queries, now_s: float
+    job: StoredJob, run: JobStatus, index: SnapshotIndex, reader: Queries, now_s: float
 ) -> list[str]:
     done_s, rate, left_s = progress_of(job.record, run, now_s)
     lines = [_speed_text(rate)]

@@ -9,7 +9,7 @@ from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.job_request import is_preemptible
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import GangMember, JobRecord
-from dovetail.live.jobs.status_snapshot import RunningStatus, SnapshotIndex, StatusSnapshot
+from dovetail.live.jobs.status_snapshot import JobStatus, SnapshotIndex, StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.server.messages.cluster import NodeRow
 from dovetail.live.server.messages.listing import JobRow
@@ -63,7 +63,7 @@ def run_time_s(record: JobRecord, now_s: float) -> float:
 
 
 def progress_of(
-    record: JobRecord, run: RunningStatus | None, now_s: float
+    record: JobRecord, run: JobStatus | None, now_s: float
 ) -> tuple[float, float, float]:
     """Returns solo seconds done, the rate, and solo seconds left (infinite: unknown)."""
     if run is None or record.state in TERMINAL:

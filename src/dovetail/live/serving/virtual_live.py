@@ -106,7 +106,7 @@ class VirtualNodes:
             self.line.at(due_s, partial(self._happen, due_s))
 
     def _happen(self, due_s: float) -> None:
-        # An order may have put an earlier event into the timeline, which then is the armed one.
+        # An order may have made an earlier event the armed one; this call is then out of date.
         if self.armed_s == due_s:
             self.armed_s = NEVER_S
             self._send(self.nodes.tick(self.line.now))
@@ -196,7 +196,7 @@ def _rules(report_s: float) -> Rules:
         rules,
         decision_limit_s=NEVER_S,
         node_patience_s=rules.node_patience_s * slower,
-        hail_every_s=rules.hail_every_s * slower,
+        inventory_every_s=rules.inventory_every_s * slower,
         publish_every_s=rules.publish_every_s * slower,
         persist_every_s=rules.persist_every_s * slower,
     )

@@ -1,7 +1,7 @@
 """A short run before a live cluster opens, so that its first decision costs no more than others.
 
-What is made at its first use is made here: above all machine code, which a fresh install compiles
-for many seconds. Here no job waits for it and no watchdog counts.
+Caches are filled here, above all with machine code, which a fresh install compiles for many
+seconds. Here no job waits for that, and the limit of a decision does not count.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NOTICED_S = 1.0
 
 
 def warm_up(policy: str, cluster: Cluster, texts: OptionTexts, limit_s: float = LIMIT_S) -> None:
-    """Runs the policy over a dozen jobs of all kinds in virtual time; leaves nothing behind.
+    """Runs the policy over a dozen jobs of all kinds in virtual time; stores nothing.
 
     A policy that fails here is only logged: it is refused later, when it matters.
     """
@@ -47,12 +47,12 @@ def warm_up(policy: str, cluster: Cluster, texts: OptionTexts, limit_s: float = 
                 watchdog.disarm()
         except DecisionTimeout:
             watchdog.disarm()
-            LOG.warning("%s did not finish its rehearsal within %g s", policy, limit_s)
+            LOG.warning("%s did not finish its warm-up within %g s", policy, limit_s)
         except Exception:
-            LOG.warning("%s failed in its rehearsal", policy, exc_info=True)
+            LOG.warning("%s failed in its warm-up", policy, exc_info=True)
     took_s = perf_counter() - began
     if took_s > NOTICED_S:
-        LOG.info("%s was made ready in %.1f s", policy, took_s)
+        LOG.info("%s was warmed up in %.1f s", policy, took_s)
 
 
 def warm_up_trace(cluster: Cluster) -> Trace:
@@ -63,13 +63,13 @@ def warm_up_trace(cluster: Cluster) -> Trace:
     total = cluster.gpus
     jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64))
     jobs.append([_job(number, total) for number in range(JOBS)])
-    return Trace.of(jobs, np.full(JOBS, LENGTH_S), "rehearsal")
+    return Trace.of(jobs, np.full(JOBS, LENGTH_S), "warm-up")
 
 
 def _small(cluster: Cluster) -> Cluster:
-    """Returns a few nodes of each kind: what is compiled does not depend on how many.
+    """Returns a cluster with a few nodes of each kind; more do not compile other code.
 
-    There are more than the real ones if those have too few GPUs to be contended for.
+    There are more nodes than in the real one if its GPUs are too few to be contended for.
     """
     groups = tuple(
         replace(group, nodes=max(min(NODES, group.nodes), -(-CONTENDED_GPUS // per_node)))
@@ -89,7 +89,7 @@ def _job(number: int, total_gpus: int) -> JobRequest:
         gpus=gpus,
         min_gpus=1 if number % 2 else gpus,
         max_gpus=most,
-        user="rehearsal",
+        user="warm-up",
         model=model,
         batch_size=32 * gpus if model else 0,
         elastic=number % 2 == 1 and most > 1,

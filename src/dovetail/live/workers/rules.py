@@ -1,4 +1,4 @@
-"""How patient the live world is, and how often it repeats orders. Times in seconds."""
+"""Timeouts of the live world, and how often it repeats orders. Times in seconds."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The patience of a live world.
+    """The timeouts and periods of a live world.
 
     A node is down after `node_patience_s` of silence. An order is repeated every `resend_s` until
-    its effect is seen, and every node is asked for its inventory every `hail_every_s`. A worker is
-    killed that stays silent `hung_s` after its peers lost their collectives, or is not ready
-    `ready_s` after it was asked. A job that reports nothing for `stall_s` is started anew. Before
-    its first message a program may load for `start_s`; the first worker of a job with a range of
-    GPUs counts as running after `silent_s` without one. A gang waits `yield_s` for GPUs that
-    others use before it changes over without them. A job that failed by no fault of its own waits
+    its effect is reported, and inventories are requested every `inventory_every_s`. A worker is
+    killed that is silent for `hung_s` after its peers lost their collectives, or not ready for
+    `ready_s` after the request. A job without reports for `stall_s` is started anew. Before its
+    first message a program may load for `start_s`; the first worker of a job with a range of GPUs
+    counts as running after `silent_s` without one. A gang waits `yield_s` for GPUs that are in use
+    before it changes over without them. A job that failed by no fault of its own is retried after
     the next of `backoff_s`.
     """
 
     node_patience_s: float = 10.0
     resend_s: float = 2.0
-    hail_every_s: float = 5.0
+    inventory_every_s: float = 5.0
     hung_s: float = 10.0
     lost_s: float = 1.0
     ready_s: float = 300.0
@@ -42,5 +42,5 @@ class Rules:
         return self.backoff_s[min(tries, len(self.backoff_s)) - 1] if tries > 0 else 0.0
 
     def host(self, node: int) -> str:
-        """Returns the address of a node; this machine's own if it was not given."""
+        """Returns the address of a node; by default that of this machine."""
         return self.hosts[node] if node < len(self.hosts) else "127.0.0.1"
