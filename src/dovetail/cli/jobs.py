@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from dovetail.live.server.messages.one_job import ShowReply
     from dovetail.live.server.messages.reason import JobExplanation
 
+R = TypeVar("R")
 LIMIT_MAX = 100_000
 """The most rows of one reply."""
 
@@ -97,18 +99,18 @@ def show(home: Path, as_json: bool, job: str) -> None:
     Example:
       dovetail show 12
     """
-    job_details = looking_back(home, lambda client: client.show(job))
+    _print_reply(looking_back(home, lambda client: client.show(job)), _detail_lines, as_json)
+
+
+def _print_reply(reply: R, lines: Callable[[R], Iterable[str]], as_json: bool) -> None:
     if as_json:
-        say_json(job_details)
+        say_json(reply)
         return
-    lines = _detail_lines(job_details)
-    width = max(len(name) for name, _ in lines)
-    for name, value in lines:
-        click.echo(f"{name:<{width}}  {value}")
+    for line in lines(reply):
+        click.echo(line)
 
 
-def _detail_lines(details: ShowReply) -> list[tuple[str, str]]:
-    """Returns the names and values of the lines of `show`."""
+def _detail_lines(details: ShowReply) -> list[str]:
     from dovetail.cli.cluster_tables import gpus_text, progress_text, span
     from dovetail.core.units import NEVER_S
 
@@ -143,7 +145,9 @@ def _detail_lines(details: ShowReply) -> list[tuple[str, str]]:
         ("exit code", "" if row.exit_code is None else str(row.exit_code)),
         ("allows", ", ".join(_allowed(details))),
     ]
-    return [(name, value) for name, value in lines if value not in ("", "-")]
+    known = {name: value for name, value in lines if value not in ("", "-")}
+    width = max(map(len, known))
+    return [f"{name:<{width}}  {value}" for name, value in known.items()]
 
 
 def _allowed(details: ShowReply) -> list[str]:
@@ -172,12 +176,7 @@ def why(home: Path, as_json: bool, job: str) -> None:
     Example:
       dovetail why 12
     """
-    explanation = looking_back(home, lambda client: client.why(job))
-    if as_json:
-        say_json(explanation)
-        return
-    for line in _explanation_lines(explanation):
-        click.echo(line)
+    _print_reply(looking_back(home, lambda client: client.why(job)), _explanation_lines, as_json)
 
 
 def _explanation_lines(explanation: JobExplanation) -> list[str]:
