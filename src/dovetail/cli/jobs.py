@@ -14,7 +14,7 @@ from dovetail.cli.job_selection import states_of
 if TYPE_CHECKING:
     from dovetail.live.client.client import Client
     from dovetail.live.server.messages.one_job import ShowReply
-    from dovetail.live.server.messages.reason import JobExplanation
+    from dovetail.live.server.messages.reason import ExplainReply
 
 R = TypeVar("R")
 LIMIT_MAX = 100_000
@@ -179,7 +179,7 @@ def why(home: Path, as_json: bool, job: str) -> None:
     _print_reply(looking_back(home, lambda client: client.why(job)), _explanation_lines, as_json)
 
 
-def _explanation_lines(explanation: JobExplanation) -> list[str]:
+def _explanation_lines(explanation: ExplainReply) -> list[str]:
     code = f" ({explanation.code})" if explanation.code != "None" else ""
     lines = [f"job {explanation.called} is {explanation.state}{code}: {explanation.sentence}"]
     lines += [f"  - {fact}" for fact in explanation.evidence]

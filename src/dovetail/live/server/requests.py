@@ -17,8 +17,8 @@ from dovetail.live.server.messages.cluster import ListNodes, NodeList, Ping, Pin
 from dovetail.live.server.messages.events import History, HistoryReply
 from dovetail.live.server.messages.listing import JobList, ListJobs
 from dovetail.live.server.messages.one_job import ShowJob, ShowReply
-from dovetail.live.server.messages.output import Logs, LogText
-from dovetail.live.server.messages.reason import ExplainJob, JobExplanation
+from dovetail.live.server.messages.output import Logs, LogsReply
+from dovetail.live.server.messages.reason import ExplainJob, ExplainReply
 from dovetail.live.server.messages.tracking import TrackJobs, TrackReply
 from dovetail.live.server.protocol import RequestRefused
 from dovetail.wire.codec import WireError, build
@@ -47,8 +47,8 @@ Reply = (
     | JobList
     | ShowReply
     | TrackReply
-    | LogText
-    | JobExplanation
+    | LogsReply
+    | ExplainReply
     | NodeList
     | HistoryReply
     | RequestRefused
