@@ -76,7 +76,8 @@ def question_of(fields: Mapping[str, object]) -> Question:
 def _check_values(value: object) -> None:
     """Raises WireError for text that is not UTF-8 or has a NUL, and for a too large number."""
     if isinstance(value, str):
-        if not is_text(value):
+        # NOTE: `isascii` alone is faster than encoding a long script.
+        if "\0" in value or not (value.isascii() or is_text(value)):
             raise WireError(f"a text holds what is no character: {value[:40]!r}")
     elif type(value) is int and abs(value) >= 1 << 53:
         raise WireError("a number is too large")
