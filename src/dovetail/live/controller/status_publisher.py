@@ -39,6 +39,7 @@ class StatusPublisher:
         self._decided_s = -NEVER_S
         self._decisions = 0
         self._reasons: tuple[Reason, ...] = ()
+        self._reasons_s = -NEVER_S
         self._refused, self._refused_s = "", -NEVER_S
 
     def decided(self) -> None:
@@ -50,6 +51,7 @@ class StatusPublisher:
     def explained(self, reasons: Sequence[Reason]) -> None:
         """Notes why jobs wait; jobs go by number."""
         self._reasons = tuple(reasons)
+        self._reasons_s = self._tables.now
 
     def refused(self, why: str) -> None:
         """Notes a decision that did not stand."""
@@ -88,6 +90,7 @@ class StatusPublisher:
             waiting=tuple(numbers[row] for row in waiting),
             shapes=tuple(state.view.shape_of[row] for row in waiting),
             reasons=self._reasons,
+            reasons_s=self._reasons_s,
             decisions=self._decisions,
             refused=self._refused,
             refused_s=self._refused_s,

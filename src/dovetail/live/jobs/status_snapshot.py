@@ -65,6 +65,7 @@ class StatusSnapshot:
     waiting: tuple[int, ...] = ()
     shapes: tuple[int, ...] = ()
     reasons: tuple[Reason, ...] = ()
+    reasons_s: float = LONG_AGO_S
     decisions: int = 0
     refused: str = ""
     refused_s: float = LONG_AGO_S
