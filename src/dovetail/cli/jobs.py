@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from dovetail.cli.cluster_options import asks_a_cluster, client_of, looking_back, say_json
+from dovetail.cli.cluster_options import (
+    asks_a_cluster,
+    client_of,
+    looking_back,
+    say_json,
+    shown_option,
+)
 from dovetail.cli.job_selection import states_of
 
 if TYPE_CHECKING:
@@ -28,13 +34,7 @@ LIMIT_MAX = 100_000
 )
 @click.option("--user", "-u", default="", help="Only jobs of this user.")
 @click.option("--name", "-n", default="", help="Only jobs with this name.")
-@click.option(
-    "--limit",
-    default=50,
-    show_default=True,
-    type=click.IntRange(1, LIMIT_MAX),
-    help="Rows per page.",
-)
+@shown_option("--limit", default=50, type=click.IntRange(1, LIMIT_MAX), help="Rows per page.")
 @click.option("--page", default=1, type=click.IntRange(1), help="Number of the page, from 1.")
 @click.option("--array", "-r", "each_task", is_flag=True, help="Show one row per array task.")
 @asks_a_cluster
