@@ -198,10 +198,10 @@ LIVE_JSON = {
 MESSAGES: dict[str, type] = {
     "ls, history": listing.JobList,
     "show": one_job.ShowReply,
-    "why": reason.JobExplanation,
+    "why": reason.ExplainReply,
     "nodes": cluster.NodeList,
     "cancel, requeue, hold, release": changes.ChangeReply,
-    "logs": output.LogText,
+    "logs": output.LogsReply,
     "ping": cluster.PingReply,
 }
 

@@ -15,7 +15,7 @@ from live_stage import Stage
 from dovetail.core.errors import InputError
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.store.database import Database, EmptyStore
-from dovetail.live.store.queries import Queries, StoreReader
+from dovetail.live.store.queries import JobFilter, Queries, StoreReader
 from dovetail.live.store.record_codec import DAMAGED
 from dovetail.live.store.store import Store
 
@@ -237,7 +237,7 @@ def look_at_everything(queries: Queries) -> None:
     """Asks what commands ask."""
     queries.counts()
     queries.rows(limit=50)
-    queries.rows(TERMINAL, since_s=0.0)
+    queries.rows(TERMINAL, JobFilter(since_s=0.0))
     numbers = [number for number, _ in queries.states()]
     queries.standings(numbers)
     queries.called(numbers)

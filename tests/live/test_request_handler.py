@@ -28,8 +28,8 @@ from dovetail.live.server.messages.cluster import ListNodes, NodeList, Ping
 from dovetail.live.server.messages.events import History, HistoryReply
 from dovetail.live.server.messages.listing import JobList, ListJobs
 from dovetail.live.server.messages.one_job import ShowJob, ShowReply
-from dovetail.live.server.messages.output import Logs, LogText
-from dovetail.live.server.messages.reason import ExplainJob, JobExplanation
+from dovetail.live.server.messages.output import Logs, LogsReply
+from dovetail.live.server.messages.reason import ExplainJob, ExplainReply
 from dovetail.live.server.messages.tracking import JobState, TrackJobs, TrackReply
 from dovetail.live.server.output_text import OutputReader
 from dovetail.live.server.protocol import json_values, line_of_reply
@@ -58,9 +58,9 @@ def submit(cluster: ByHand, *submissions: Submission, user: str = "ann") -> tupl
     return taken.jobs
 
 
-def why(cluster: ByHand, job: int) -> JobExplanation:
+def why(cluster: ByHand, job: int) -> ExplainReply:
     found = cluster.ask(ExplainJob(str(job)))
-    assert isinstance(found, JobExplanation)
+    assert isinstance(found, ExplainReply)
     return found
 
 
@@ -441,9 +441,9 @@ def test_a_log_is_followed_to_the_end_of_its_job(cluster: ByHand) -> None:
     worker.start()
     pieces = list(cluster.desk.answer(Logs("1", follow=True), "ann"))
     worker.join()
-    assert all(isinstance(p, LogText) for p in pieces)
-    assert "".join(p.text for p in pieces if isinstance(p, LogText)) == "one\nzwö\n"
-    assert pieces[-1] == LogText("", True, "COMPLETED", 0)
+    assert all(isinstance(p, LogsReply) for p in pieces)
+    assert "".join(p.text for p in pieces if isinstance(p, LogsReply)) == "one\nzwö\n"
+    assert pieces[-1] == LogsReply("", True, "COMPLETED", 0)
 
 
 def test_followers_leave_room_for_others(cluster: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,14 +453,14 @@ def test_followers_leave_room_for_others(cluster: ByHand, monkeypatch: pytest.Mo
         cluster.desk.answer(Logs("1", follow=True), "ann") for _ in range(desk.FOLLOWERS_MAX)
     ]
     for one in following:
-        assert next(one) == LogText()
+        assert next(one) == LogsReply()
     with pytest.raises(DovetailError, match="follow logs already"):
         next(cluster.desk.answer(Logs("1", follow=True), "ann"))
     assert cluster.ask(Ping())
     for one in following:
         one.close()  # type: ignore[attr-defined]
     again = cluster.desk.answer(Logs("1", follow=True), "ann")
-    assert next(again) == LogText()
+    assert next(again) == LogsReply()
     again.close()  # type: ignore[attr-defined]
 
 
@@ -469,7 +469,7 @@ def test_a_log_that_is_not_there_yet_is_empty_and_a_pipe_in_its_place_is_refused
 ) -> None:
     submit(cluster, Submission(spec()), Submission(spec(), array=(0, 1)))
     (only,) = cluster.desk.answer(Logs("1"), "ann")
-    assert only == LogText("", True, "PENDING", None)
+    assert only == LogsReply("", True, "PENDING", None)
     os.mkfifo(cluster.folder.make_job(1) / "output.log")
     # Whoever opened it to read would wait for ever for one who writes.
     with pytest.raises(InputError, match="no plain file"):

@@ -30,7 +30,7 @@ from dovetail.live.server.messages.changes import (
 )
 from dovetail.live.server.messages.cluster import Ping, PingReply
 from dovetail.live.server.messages.one_job import ShowJob
-from dovetail.live.server.messages.output import Logs, LogText
+from dovetail.live.server.messages.output import Logs, LogsReply
 from dovetail.live.server.protocol import line_of_question
 from dovetail.live.server.requests import CHANGES, Question, Reply, question_of
 from dovetail.live.server.server import Server, ServerLimits, loopback_address, serve_connection
@@ -71,8 +71,8 @@ class Echo:
             case ShowJob(job):
                 raise InputError(f"job {job}", "there is no such job")
             case Logs():
-                yield LogText("one\n")
-                yield LogText("two\n", True, "COMPLETED", 0)
+                yield LogsReply("one\n")
+                yield LogsReply("two\n", True, "COMPLETED", 0)
             case Down():
                 raise StoreError("the disk is full")
             case JobChange("hold"):

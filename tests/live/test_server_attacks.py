@@ -16,14 +16,14 @@ import pytest
 from dovetail.live.client.client import Client, NoController
 from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.messages.listing import JobList, JobRow, ListJobs
-from dovetail.live.server.messages.output import Logs, LogText
+from dovetail.live.server.messages.output import Logs, LogsReply
 from dovetail.live.server.requests import Question, Reply
 from dovetail.live.server.server import Server, ServerLimits
 from patience import PATIENCE_S, until
 
 TOKEN = "s3cret"
 LISTED = JobList(1.0, (JobRow(1, "train", "ann", "PENDING", 1, 1, 1, 0.0),))
-LONG_TEXT = LogText("x" * (8 << 20), end=True)
+LONG_TEXT = LogsReply("x" * (8 << 20), end=True)
 """More than the buffers of a connection hold."""
 LIMITS = ServerLimits(connections=4, tcp_connections=6, first_line_s=1.0, line_s=1.0, send_s=1.0)
 ATTACKERS = 80

@@ -16,7 +16,7 @@ from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import GangMember, JobRecord
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.database import Database
-from dovetail.live.store.queries import Queries, StoreReader
+from dovetail.live.store.queries import JobFilter, Queries, StoreReader
 from dovetail.live.store.store import Store, add_jobs, add_requests
 from dovetail.record.log import fact_of
 from dovetail.wire.spec import JobSpec
@@ -290,9 +290,9 @@ def test_a_store_of_the_format_before_is_read_and_brought_up_to_date(path: Path)
     def counted(reader: StoreReader) -> None:
         reader.check()
         assert reader.counts() == {State.PENDING: 2, State.FAILED: 1}
-        assert reader.count([State.PENDING], user="bob") == 1
-        assert [job.number for job in reader.rows([State.PENDING], user="bob")] == [3]
-        assert [job.number for job in reader.rows([State.FAILED], since_s=0.0)] == [2]
+        assert reader.count([State.PENDING], JobFilter("bob")) == 1
+        assert [job.number for job in reader.rows([State.PENDING], JobFilter("bob"))] == [3]
+        assert [job.number for job in reader.rows([State.FAILED], JobFilter(since_s=0.0))] == [2]
 
     with StoreReader(path) as reader:
         counted(reader)
@@ -301,7 +301,7 @@ def test_a_store_of_the_format_before_is_read_and_brought_up_to_date(path: Path)
     with StoreReader(path) as reader:
         counted(reader)
         submit(store_of(database), spec(user="bob"))
-        assert reader.count([State.PENDING], user="bob") == 2
+        assert reader.count([State.PENDING], JobFilter("bob")) == 2
     indices = "SELECT name FROM sqlite_master WHERE type = 'index' AND sql NOT NULL"
     found = set(database.connection.execute(indices))
     fresh = Database(None)
@@ -367,8 +367,8 @@ def test_a_reader_sees_what_was_committed_and_cannot_write(path: Path) -> None:
         add_jobs(database.connection, [spec("unsaid")], 2.0)
         assert [job.spec.name for job in reader.rows()] == ["a", "b", "a"]
         database.connection.execute("ROLLBACK")
-        assert [job.number for job in reader.rows(name="a")] == [3, 1]
-        assert [job.number for job in reader.rows(user="bob")] == [2]
+        assert [job.number for job in reader.rows(match=JobFilter(name="a"))] == [3, 1]
+        assert [job.number for job in reader.rows(match=JobFilter("bob"))] == [2]
         assert [job.number for job in reader.rows(limit=2)] == [3, 2]
         assert reader.counts() == {State.PENDING: 3}
         third = reader.job(3)

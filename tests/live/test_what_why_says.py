@@ -15,10 +15,10 @@ from dovetail.core.messages import Reason
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.status_snapshot import NodeStatus, StatusSnapshot
 from dovetail.live.node.launcher import StartDeferred
-from dovetail.live.server.messages.changes import ChangeReply, JobChange, SkippedJob
+from dovetail.live.server.messages.changes import ChangeReply, JobChange, RefusedJob
 from dovetail.live.server.messages.listing import JobList, JobRow, ListJobs
 from dovetail.live.server.messages.one_job import ShowJob, ShowReply
-from dovetail.live.server.messages.reason import ExplainJob, JobExplanation
+from dovetail.live.server.messages.reason import ExplainJob, ExplainReply
 from dovetail.live.server.messages.tracking import JobState, TrackJobs, TrackReply
 from dovetail.live.store.record_codec import spec_of, spec_text
 from dovetail.wire.agent import StartWorker
@@ -35,9 +35,9 @@ def submit(cluster: ByHand, *submissions: Submission) -> None:
     cluster.intake.submit(submissions, key=f"key {len(cluster.come)}", user="ann")
 
 
-def why(cluster: ByHand, job: object) -> JobExplanation:
+def why(cluster: ByHand, job: object) -> ExplainReply:
     found = cluster.ask(ExplainJob(str(job)))
-    assert isinstance(found, JobExplanation)
+    assert isinstance(found, ExplainReply)
     return found
 
 
@@ -135,7 +135,7 @@ def test_jobs_that_are_not_there_keep_nothing_from_being_done_to_the_others(
     found = cluster.ask(JobChange("hold", "h", ("1", "9", "2_6", "2_7")))
     gone = "there is no such job"
     assert found == ChangeReply(
-        (1, 3), (SkippedJob("9", gone), SkippedJob("2_6", gone)), ("1", "2_7")
+        (1, 3), (RefusedJob("9", gone), RefusedJob("2_6", gone)), ("1", "2_7")
     )
     with pytest.raises(InputError, match=f"^job 9: {gone}$"):
         cluster.ask(JobChange("hold", "i", ("9", "2_6")))

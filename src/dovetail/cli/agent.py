@@ -63,17 +63,19 @@ def _detach(home: Path, serve: Callable[[Callable[[], None]], None]) -> None:
     read_end, write_end = os.pipe()
     if os.fork():
         os.close(write_end)
-        with os.fdopen(read_end, "rb") as pipe:
-            message = pipe.read().decode("utf-8", "replace")
+        with os.fdopen(read_end, "rb") as reports:
+            message = reports.read().decode("utf-8", "replace")
         if message != "ready":
             raise DovetailError(message or "the agents failed to start; see nodes/agent.log")
         return
     os.close(read_end)
     os.setsid()
 
+    pipe = os.fdopen(write_end, "wb")
+
     def ready() -> None:
-        os.write(write_end, b"ready")
-        os.close(write_end)
+        pipe.write(b"ready")
+        pipe.close()
 
     code, failure = 1, ""
     try:
@@ -92,8 +94,11 @@ def _detach(home: Path, serve: Callable[[Callable[[], None]], None]) -> None:
         traceback.print_exc()
         failure = f"{type(error).__name__}: {error}"
     finally:
-        with suppress(OSError):  # The pipe is closed if the agents have reported that they listen.
-            os.write(write_end, failure.encode())
+        # Not by its descriptor: once closed, its number may be that of another file.
+        with suppress(OSError):
+            if not pipe.closed:
+                pipe.write(failure.encode())
+                pipe.close()
         sys.stderr.flush()
         os._exit(code)
 

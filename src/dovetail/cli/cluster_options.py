@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,11 +19,12 @@ DEFAULT_HOME = "~/.dovetail"
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C stopped, as in shells."""
 
-home_option = click.option(
+shown_option = partial(click.option, show_default=True)
+"""An option whose default is shown in its help."""
+home_option = shown_option(
     "--home",
     default=DEFAULT_HOME,
     envvar="DOVETAIL_HOME",
-    show_default=True,
     show_envvar=True,
     type=click.Path(path_type=Path),
     help="Folder of the cluster.",

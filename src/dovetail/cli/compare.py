@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from dovetail.cli.cluster_options import shown_option
 from dovetail.cli.options import (
     folder_option,
     json_option,
@@ -31,8 +32,8 @@ DEMO_POLICIES = "fifo backfill sjf srtf srsf tiresias gittins"
 @click.option("--baseline", default="", help="Policy to compare with. [default: the first]")
 @world_options
 @click.option("--windows", default=0, help="Number of windows of the trace to replicate over.")
-@click.option("--window-days", default=7.0, show_default=True, help="Length of a window.")
-@click.option("--seeds", default=1, show_default=True, help="Number of seeds to replicate over.")
+@shown_option("--window-days", default=7.0, help="Length of a window.")
+@shown_option("--seeds", default=1, help="Number of seeds to replicate over.")
 @processes_option
 @folder_option
 @json_option
@@ -93,16 +94,12 @@ def compare(
 
 
 @click.command()
-@click.option("--jobs", default=8000, show_default=True, help="Number of jobs.")
-@click.option("--days", default=30.0, show_default=True, help="Length of the trace.")
-@click.option("--load", default=0.9, show_default=True, help="Offered load on the cluster.")
-@click.option("--cluster", default="32x8", show_default=True, help="NODESxGPUS, or a TOML file.")
-@click.option(
-    "--policies", default=DEMO_POLICIES, show_default=True, help="Policies, separated by spaces."
-)
-@click.option(
-    "--seed", default=1, type=click.IntRange(0), show_default=True, help="Seed of the trace."
-)
+@shown_option("--jobs", default=8000, help="Number of jobs.")
+@shown_option("--days", default=30.0, help="Length of the trace.")
+@shown_option("--load", default=0.9, help="Offered load on the cluster.")
+@shown_option("--cluster", default="32x8", help="NODESxGPUS, or a TOML file.")
+@shown_option("--policies", default=DEMO_POLICIES, help="Policies, separated by spaces.")
+@shown_option("--seed", default=1, type=click.IntRange(0), help="Seed of the trace.")
 @processes_option
 @folder_option
 @json_option

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from dovetail.cli.cluster_options import asks_a_cluster, counted, looking_back, say_json
+from dovetail.cli.cluster_options import (
+    asks_a_cluster,
+    counted,
+    looking_back,
+    say_json,
+    shown_option,
+)
 from dovetail.cli.job_selection import states_of
 from dovetail.core.errors import InputError
 
@@ -29,12 +35,8 @@ REPORTED = ("measured", "foreseen")
 @click.option("--user", "-u", default="", help="Only jobs of this user.")
 @click.option("--name", "-n", default="", help="Only jobs with this name.")
 @click.option("--since", "-S", default="", help="Only jobs that ended within, e.g. 2h or 1d.")
-@click.option(
-    "--limit",
-    default=200,
-    show_default=True,
-    type=click.IntRange(1, 100_000),
-    help="Number of jobs to list.",
+@shown_option(
+    "--limit", default=200, type=click.IntRange(1, 100_000), help="Number of jobs to list."
 )
 @click.option("--export", type=click.Path(path_type=Path), help="Write the event log to a file.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write ended jobs as a trace.")

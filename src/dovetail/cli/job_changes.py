@@ -72,8 +72,8 @@ def _change(
     if selected:
         # Jobs that were selected by state may have ended since then: that is no failure.
         return 0
-    for skipped in reply.left:
-        click.echo(f"dovetail: job {skipped.job}: {skipped.why}", err=True)
+    for refused in reply.left:
+        click.echo(f"dovetail: job {refused.job}: {refused.why}", err=True)
     return 1 if reply.left else 0
 
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from dovetail.cli.cluster_options import asks_a_cluster, client_of, looking_back, say_json
+from dovetail.cli.cluster_options import (
+    asks_a_cluster,
+    client_of,
+    looking_back,
+    say_json,
+    shown_option,
+)
 from dovetail.cli.job_selection import states_of
 
 if TYPE_CHECKING:
     from dovetail.live.client.client import Client
     from dovetail.live.server.messages.one_job import ShowReply
-    from dovetail.live.server.messages.reason import JobExplanation
+    from dovetail.live.server.messages.reason import ExplainReply
 
+R = TypeVar("R")
 LIMIT_MAX = 100_000
 """The most rows of one reply."""
 
@@ -26,13 +34,7 @@ LIMIT_MAX = 100_000
 )
 @click.option("--user", "-u", default="", help="Only jobs of this user.")
 @click.option("--name", "-n", default="", help="Only jobs with this name.")
-@click.option(
-    "--limit",
-    default=50,
-    show_default=True,
-    type=click.IntRange(1, LIMIT_MAX),
-    help="Rows per page.",
-)
+@shown_option("--limit", default=50, type=click.IntRange(1, LIMIT_MAX), help="Rows per page.")
 @click.option("--page", default=1, type=click.IntRange(1), help="Number of the page, from 1.")
 @click.option("--array", "-r", "each_task", is_flag=True, help="Show one row per array task.")
 @asks_a_cluster
@@ -97,18 +99,18 @@ def show(home: Path, as_json: bool, job: str) -> None:
     Example:
       dovetail show 12
     """
-    job_details = looking_back(home, lambda client: client.show(job))
+    _print_reply(looking_back(home, lambda client: client.show(job)), _detail_lines, as_json)
+
+
+def _print_reply(reply: R, lines: Callable[[R], Iterable[str]], as_json: bool) -> None:
     if as_json:
-        say_json(job_details)
+        say_json(reply)
         return
-    lines = _detail_lines(job_details)
-    width = max(len(name) for name, _ in lines)
-    for name, value in lines:
-        click.echo(f"{name:<{width}}  {value}")
+    for line in lines(reply):
+        click.echo(line)
 
 
-def _detail_lines(details: ShowReply) -> list[tuple[str, str]]:
-    """Returns the names and values of the lines of `show`."""
+def _detail_lines(details: ShowReply) -> list[str]:
     from dovetail.cli.cluster_tables import gpus_text, progress_text, span
     from dovetail.core.units import NEVER_S
 
@@ -143,7 +145,9 @@ def _detail_lines(details: ShowReply) -> list[tuple[str, str]]:
         ("exit code", "" if row.exit_code is None else str(row.exit_code)),
         ("allows", ", ".join(_allowed(details))),
     ]
-    return [(name, value) for name, value in lines if value not in ("", "-")]
+    known = {name: value for name, value in lines if value not in ("", "-")}
+    width = max(map(len, known))
+    return [f"{name:<{width}}  {value}" for name, value in known.items()]
 
 
 def _allowed(details: ShowReply) -> list[str]:
@@ -172,15 +176,10 @@ def why(home: Path, as_json: bool, job: str) -> None:
     Example:
       dovetail why 12
     """
-    explanation = looking_back(home, lambda client: client.why(job))
-    if as_json:
-        say_json(explanation)
-        return
-    for line in _explanation_lines(explanation):
-        click.echo(line)
+    _print_reply(looking_back(home, lambda client: client.why(job)), _explanation_lines, as_json)
 
 
-def _explanation_lines(explanation: JobExplanation) -> list[str]:
+def _explanation_lines(explanation: ExplainReply) -> list[str]:
     code = f" ({explanation.code})" if explanation.code != "None" else ""
     lines = [f"job {explanation.called} is {explanation.state}{code}: {explanation.sentence}"]
     lines += [f"  - {fact}" for fact in explanation.evidence]

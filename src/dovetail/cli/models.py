@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from dovetail.cli.cluster_options import shown_option
 from dovetail.cli.options import json_option
 from dovetail.core.errors import InputError, nearest
 from dovetail.physics.sharing.contention import load, shipped_contention
@@ -192,7 +193,7 @@ def _refuse_data(context: click.Context, option: click.Parameter, data: str | No
 
 @models.command()
 @click.option("--data", hidden=True, expose_value=False, callback=_refuse_data)
-@click.option("--family", default="pollux", show_default=True, help="The set to show.")
+@shown_option("--family", default="pollux", help="The set to show.")
 @json_option
 @click.pass_obj
 def pairs(sets: Sequence[ProfileSet], family: str, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from dovetail.cli.cluster_options import shown_option
 from dovetail.cli.progress import busy
 
 if TYPE_CHECKING:
@@ -29,83 +30,66 @@ folder_option = click.option(
 )
 
 BELIEF_OPTIONS: Sequence[Callable[[F], F]] = (
-    click.option(
+    shown_option(
         "--belief",
         default="exact",
-        show_default=True,
         help="Errors in the speeds the policy sees: exact, or scaling:SIGMA, interference:SIGMA "
         "(noisy:SIGMA: both), stages:N, memory:SIGMA, separated by commas.",
     ),
-    click.option(
+    shown_option(
         "--placement",
         default="prefer,best-fit,keep",
-        show_default=True,
         help="strict|prefer|none, best-fit|first-fit|most-free, keep|repack.",
     ),
-    click.option(
+    shown_option(
         "--physics",
         default="placed",
-        show_default=True,
         help="Speed model: placed (model and nodes), counted (model and GPUs), linear (GPUs only).",
     ),
     click.option(
         "--profiles", multiple=True, type=click.Path(), help="A measured profile set (TOML) to add."
     ),
-    click.option(
+    shown_option(
         "--interference",
         default="measured",
-        show_default=True,
         help="Slowdown of jobs that share a GPU: measured, or one ratio (>= 1) for all pairs.",
     ),
-    click.option(
+    shown_option(
         "--cycle",
         default="overlapped",
-        show_default=True,
         help="Interleaving of stages: overlapped, barrier, no-contention, no-floor, three-stages.",
     ),
     click.option("--without", default="", help="Powers to disable, e.g. preempt,migrate."),
-    click.option(
-        "--seed",
-        default=0,
-        type=click.IntRange(0),
-        show_default=True,
-        help="Random seed.",
-    ),
+    shown_option("--seed", default=0, type=click.IntRange(0), help="Random seed."),
 )
 """The options of the speeds that a policy sees; `up` has them too."""
 WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
-    click.option(
+    shown_option(
         "--cluster",
         default="16x4",
-        show_default=True,
         help="NODESxGPUS[:TYPE][/MEMORY], groups separated by +, or a TOML file.",
     ),
-    click.option(
+    shown_option(
         "--switching",
         default="restart:30",
-        show_default=True,
         help="none, restart:S, per-start:S or per-start:profile, per-resize:S, prepared:S, "
         "one-by-one, limit:S, separated by commas, or a TOML file.",
     ),
-    click.option(
+    shown_option(
         "--forecast",
         default="known",
-        show_default=True,
         help="Job lengths the policy sees: known, limit, predicted[:METHOD], noisy:SIGMA, unknown.",
     ),
     *BELIEF_OPTIONS,
     click.option("--adopt", default="", help="Redraw the jobs' flags, e.g. elastic:0.5."),
     click.option("--assign-models", is_flag=True, help="Assign zoo models to jobs, by --seed."),
-    click.option(
+    shown_option(
         "--cancelled",
         default="work",
-        show_default=True,
         help="Cancelled jobs end after their work (work) or at their recorded time (clock).",
     ),
     click.option("--capacity", default="", type=click.Path(), help="File of node changes."),
-    click.option(
-        "--coalesce-s", default=0.0, show_default=True, help="Merge events within this time."
-    ),
+    shown_option("--coalesce-s", default=0.0, help="Merge events within this time."),
     click.option("--warm-up-s", default=0.0, help="Exclude jobs submitted before this time."),
     click.option("--drain-s", default=0.0, help="Exclude jobs submitted in the last seconds."),
     click.option("--format", "format_name", default=None, help="Format of the trace."),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.cluster_options import home_option
+from dovetail.cli.cluster_options import home_option, shown_option
 from dovetail.cli.options import json_option
 from dovetail.core.errors import InputError
 
@@ -29,18 +29,11 @@ if TYPE_CHECKING:
     default="",
     help="Numbers of workers, e.g. 1,2,4. [default: 1,2,4,... up to the GPUs or cores]",
 )
-@click.option(
-    "-n",
-    "--iterations",
-    default=20,
-    type=click.IntRange(1),
-    show_default=True,
-    help="Iterations per configuration.",
+@shown_option(
+    "-n", "--iterations", default=20, type=click.IntRange(1), help="Iterations per configuration."
 )
 @click.option("--name", default="", help="Name of the model. [default: its class]")
-@click.option(
-    "--limit", "limit_s", default=600.0, show_default=True, help="Timeout of a configuration (s)."
-)
+@shown_option("--limit", "limit_s", default=600.0, help="Timeout of a configuration (s).")
 @click.option(
     "-o",
     "--output",

@@ -146,15 +146,13 @@ def _print_prediction(compared: Compared, called: Mapping[str, str]) -> None:
 
 
 def print_guessed(jobs: Sequence[str]) -> None:
-    """Prints the jobs with guessed lengths: those that never ran alone, so have no own rate."""
+    """Prints the jobs with guessed lengths: they never ran alone, so have no rate of their own."""
     if jobs:
         named = ", ".join(jobs[:SHOWN]) + (", ..." if len(jobs) > SHOWN else "")
-        are = (
-            "the length of 1 job is a guess"
-            if len(jobs) == 1
-            else (f"the lengths of {len(jobs)} jobs are guesses")
-        )
-        click.echo(f"{are} (always shared its GPUs, no declared duration): {named}")
+        guesses = f"the lengths of {len(jobs)} jobs are guesses"
+        if len(jobs) == 1:
+            guesses = "the length of 1 job is a guess"
+        click.echo(f"{guesses} (always shared its GPUs, no declared duration): {named}")
 
 
 def _where(placement: Placement | None, aspects: Sequence[str] = ()) -> str:

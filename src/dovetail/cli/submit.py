@@ -242,8 +242,7 @@ def _limit(text: str) -> str:
 
 def _begin(text: str, now: datetime) -> str:
     """Returns a time of day as a duration from now, a duration as it is. Raises InputError."""
-    from dovetail.jobspec.moment import seconds_until
-    from dovetail.jobspec.values import span
+    from dovetail.jobspec.values import seconds_until, span
 
     with suppress(ValueError):
         span(text)

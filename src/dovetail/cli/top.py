@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
+from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json, shown_option
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,20 +22,9 @@ if TYPE_CHECKING:
 
 @click.command("top")
 @click.option("--once", is_flag=True, help="Print the cluster once and exit.")
-@click.option(
-    "--every",
-    default=1.0,
-    show_default=True,
-    type=click.FloatRange(0.1),
-    help="Seconds between updates.",
-)
-@click.option(
-    "--jobs",
-    "limit",
-    default=40,
-    show_default=True,
-    type=click.IntRange(1, 1000),
-    help="Number of jobs to show.",
+@shown_option("--every", default=1.0, type=click.FloatRange(0.1), help="Seconds between updates.")
+@shown_option(
+    "--jobs", "limit", default=40, type=click.IntRange(1, 1000), help="Number of jobs to show."
 )
 @asks_a_cluster
 def top(home: Path, as_json: bool, once: bool, every: float, limit: int) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dovetail.cli.cluster_options import shown_option
 from dovetail.cli.options import json_option
 from dovetail.cli.progress import busy
 from dovetail.cli.trace_change import convert, scale, slice_command
@@ -42,18 +43,16 @@ def trace() -> None:
 )
 @click.option("--format", "format_name", help="Format of the files. [default: detected]")
 @click.option("--apart", is_flag=True, help="Write one trace for each virtual cluster.")
-@click.option(
+@shown_option(
     "--origin",
     default="week",
-    show_default=True,
     help="Time 0 for logs with dates: week (Monday 00:00 local time before the first job), first "
     "(the first job), keep (Unix seconds).",
 )
-@click.option(
+@shown_option(
     "--cpu-only",
     type=click.Choice(["reject", "as-one-gpu"]),
     default="reject",
-    show_default=True,
     help="Jobs without a GPU.",
 )
 @click.option("--timezone", default="", help="Time zone of local times, e.g. Europe/Berlin.")
@@ -163,20 +162,17 @@ def describe(
 @trace.command()
 @click.argument("kind", default="philly-like")
 @out_option
-@click.option("--jobs", default=10_000, show_default=True, help="Number of jobs.")
-@click.option("--days", default=30.0, show_default=True, help="Days over which jobs arrive.")
-@click.option("--seed", default=0, show_default=True, help="Random seed.")
+@shown_option("--jobs", default=10_000, help="Number of jobs.")
+@shown_option("--days", default=30.0, help="Days over which jobs arrive.")
+@shown_option("--seed", default=0, help="Random seed.")
 @click.option("--cluster", help="Cluster of --load: 16x4, or a number of GPUs.")
 @click.option("--load", type=float, help="Offered load on --cluster; scales all run times.")
-@click.option("--bursts", default=1.0, show_default=True, help="Batches: 0 none, 1 as in Philly.")
-@click.option("--deadlines", default=0.0, show_default=True, help="Share of jobs with a deadline.")
-@click.option("--time-limits", default=0.0, show_default=True, help="Share with a time limit.")
+@shown_option("--bursts", default=1.0, help="Batches: 0 none, 1 as in Philly.")
+@shown_option("--deadlines", default=0.0, help="Share of jobs with a deadline.")
+@shown_option("--time-limits", default=0.0, help="Share with a time limit.")
 @click.option("--models", help="Models to assign: a zoo family (afs), or name:8,name:4.")
-@click.option(
-    "--recurrent",
-    default=0.65,
-    show_default=True,
-    help="pai-like: share of jobs in groups of five or more.",
+@shown_option(
+    "--recurrent", default=0.65, help="pai-like: share of jobs in groups of five or more."
 )
 @json_option
 def generate(
@@ -220,16 +216,11 @@ for _command in (convert, slice_command, scale):
 
 @trace.command()
 @click.argument("file", type=FILE)
-@click.option(
-    "--methods",
-    default="boosted,forest,median,mean,overall",
-    show_default=True,
-    help="Methods to evaluate.",
+@shown_option(
+    "--methods", default="boosted,forest,median,mean,overall", help="Methods to evaluate."
 )
-@click.option(
-    "--train", default=0.8, show_default=True, help="Share of jobs to learn from, the earliest."
-)
-@click.option("--seed", default=0, show_default=True, help="Seed of all that is drawn.")
+@shown_option("--train", default=0.8, help="Share of jobs to learn from, the earliest.")
+@shown_option("--seed", default=0, help="Seed of all that is drawn.")
 @json_option
 def forecast(file: Path, methods: str, train: float, seed: int, as_json: bool) -> None:
     """Measure how well run times can be predicted from earlier jobs.

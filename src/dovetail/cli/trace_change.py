@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from dovetail.cli.cluster_options import shown_option
 from dovetail.cli.options import json_option
 from dovetail.cli.trace_files import (
     FILE,
@@ -44,7 +45,7 @@ def convert(file: Path, out: Path, as_json: bool) -> None:
 @click.option("--from-day", type=float, help="Keep submissions from this day on.")
 @click.option("--to-day", type=float, help="Keep submissions before this day.")
 @click.option("--busiest-days", type=float, help="Keep the busiest window of this many days.")
-@click.option("--by", default="gpu-seconds", show_default=True, help="gpu-seconds or arrivals.")
+@shown_option("--by", default="gpu-seconds", help="gpu-seconds or arrivals.")
 @click.option("--jobs", type=int, help="Keep this many jobs from the start.")
 @json_option
 def slice_command(
@@ -88,14 +89,14 @@ def slice_command(
 @out_option
 @click.option("--cluster", help="Cluster of --load: 16x4, or a number of GPUs.")
 @click.option("--load", type=float, help="Offered load to reach on --cluster.")
-@click.option("--by", default="time", show_default=True, help="time (stretch) or thinning.")
+@shown_option("--by", default="time", help="time (stretch) or thinning.")
 @click.option("--keep", type=float, help="Keep each job with this probability.")
 @click.option("--stretch", type=float, help="Multiply times between submissions.")
 @click.option("--compress", type=float, help="Divide all times, including run times.")
 @click.option("--models", help="Models to assign: a zoo family (afs), or name:8,name:4.")
 @click.option("--elastic", default=0.0, help="Share of jobs to flag as elastic.")
 @click.option("--shareable", default=0.0, help="Share of jobs to flag as shareable.")
-@click.option("--seed", default=0, show_default=True, help="Random seed.")
+@shown_option("--seed", default=0, help="Random seed.")
 @json_option
 def scale(
     file: Path,

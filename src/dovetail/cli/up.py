@@ -22,6 +22,7 @@ from dovetail.cli.cluster_options import (
     asks_a_cluster,
     client_of,
     counted,
+    shown_option,
 )
 from dovetail.cli.options import belief_options
 from dovetail.core.errors import DovetailError, InputError
@@ -42,20 +43,18 @@ STEP = "start: "
 
 
 @click.command("up")
-@click.option("--policy", "-p", default="fifo", show_default=True, help="As for simulate.")
-@click.option(
+@shown_option("--policy", "-p", default="fifo", help="As for simulate.")
+@shown_option(
     "--engine",
     default="local",
-    show_default=True,
     help="local, local:SLOTS, or emulated:NODESxGPUS[@SPEED] (synthetic jobs).",
 )
-@click.option(
+@shown_option(
     "--forecast",
     default="declared",
-    show_default=True,
     help="Job lengths the policy sees: declared, limit, predicted[:METHOD], unknown.",
 )
-@click.option("--switching", default="restart:5", show_default=True, help="Cost of switching jobs.")
+@shown_option("--switching", default="restart:5", help="Cost of switching jobs.")
 @belief_options
 @click.option(
     "--listen", default="", help="Also listen on 127.0.0.1:PORT, with the folder's token."

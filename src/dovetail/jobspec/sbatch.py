@@ -15,7 +15,6 @@ from pathlib import Path
 from dovetail.core.errors import InputError
 from dovetail.jobspec import values as read
 from dovetail.jobspec.draft import JobDraft, parsing
-from dovetail.jobspec.moment import seconds_until
 from dovetail.jobspec.sbatch_counts import fill_counts, settle_tasks
 from dovetail.jobspec.sbatch_lines import BatchScript, read_lines
 from dovetail.jobspec.sbatch_options import DIRECT, FLAGS, IGNORED
@@ -106,7 +105,7 @@ def _fill_times(script: BatchScript, draft: JobDraft, now: datetime | None) -> N
                 limit_s = read.slurm_seconds(value) or float("inf")
                 draft.put("time_limit", limit_s, where, called="--time")
             else:
-                draft.put(option, seconds_until(value, now), where, called=f"--{option}")
+                draft.put(option, read.seconds_until(value, now), where, called=f"--{option}")
 
 
 def _fill_signal(script: BatchScript, draft: JobDraft) -> None:

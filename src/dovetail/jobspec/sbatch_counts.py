@@ -35,7 +35,8 @@ def fill_counts(script: BatchScript, draft: JobDraft) -> None:
     where = script.where("gpus", "gpus-per-node", "gres", "gpus-per-task", "ntasks", "nodes")
     draft.put("gpus", Gpus(gpus, gpus, gpus), where)
     if tasks:
-        draft.put("ntasks", tasks, script.where(*TASKS), called=_called(script))
+        called = "--ntasks" if "ntasks" in script.options else "--ntasks-per-node"
+        draft.put("ntasks", tasks, script.where(*TASKS), called=called)
     _fill_host(script, draft, gpus=gpus, tasks=max(1, tasks), nodes=nodes)
 
 
@@ -60,17 +61,7 @@ def _gpus(script: BatchScript, draft: JobDraft, nodes: int, tasks: int) -> int:
     option, gpus = next(iter(counts.items()), ("nodes", max(nodes, tasks)))
     if gpus < 1:
         raise InputError(script.where(option), f"--{option}: every job needs a GPU")
-    if tasks and gpus % tasks:
-        raise InputError(
-            script.where(*TASKS),
-            f"{_called(script)}: {tasks} tasks cannot share {gpus} GPUs evenly",
-            "specify a number of tasks that divides the number of GPUs",
-        )
     return gpus
-
-
-def _called(script: BatchScript) -> str:
-    return "--ntasks" if "ntasks" in script.options else "--ntasks-per-node"
 
 
 def _nodes(script: BatchScript) -> int:

@@ -1,4 +1,4 @@
-"""Parses the values of job spec fields: durations, sizes, ranges, dependencies.
+"""Parses the values of job spec fields: durations, dates, sizes, ranges, dependencies.
 
 Each parser returns a value or raises ValueError with a message about the text; the caller adds the
 file and the line.
@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, time, timedelta
 
 from dovetail.wire.spec import ASKED, INFINITE, SINGLETON
 from dovetail.wire.submission import TASKS_MAX
@@ -26,6 +27,11 @@ _CLOCK = re.compile(r"(?:(\d{1,9})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", r
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.ASCII | re.IGNORECASE)
 _INDICES = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_SLURM_UNIT_S = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400, "weeks": 604800}
+_FROM_NOW = re.compile(r"now(?:\+(\d{1,9})([a-z]*))?", re.ASCII)
+_FORMS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
+_CLOCK_FORMS = ("%H:%M:%S", "%H:%M")
+_TIME_NAMES = {"midnight": time(0), "noon": time(12), "teatime": time(16)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,44 @@ def slurm_seconds(text: str) -> float:
     if len(parts) == 3:
         return parts[0] * 3600 + parts[1] * 60 + parts[2]
     return parts[0] * 60 + (parts[1] if len(parts) == 2 else 0.0)
+
+
+def seconds_until(text: str, now: datetime | None) -> float:
+    """Returns the seconds from `now` to a date or time. Raises ValueError if it is past or invalid.
+
+    A time of day means its next occurrence, as in Slurm.
+    """
+    match = _FROM_NOW.fullmatch(text)
+    if match:
+        units = [u for u in _SLURM_UNIT_S if u == (match[2] or "seconds") or u[:-1] == match[2]]
+        if not units:
+            raise ValueError(f"'{text}' has an unknown unit; known are: {', '.join(_SLURM_UNIT_S)}")
+        return float(match[1] or 0) * _SLURM_UNIT_S[units[0]]
+    if now is None:
+        raise ValueError(f"'{text}' is not supported here: write now+2hours")
+    moment = _moment(text, now.replace(tzinfo=None))
+    ahead_s = (moment - now.replace(tzinfo=None)).total_seconds()
+    if ahead_s <= 0:
+        raise ValueError(f"{text} is in the past")
+    return ahead_s
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    for form in _FORMS:
+        try:
+            return datetime.strptime(text, form)
+        except ValueError:
+            continue
+    if text == "tomorrow":
+        return datetime.combine(now.date() + timedelta(days=1), time(0))
+    for form in _CLOCK_FORMS:
+        try:
+            clock = _TIME_NAMES.get(text) or datetime.strptime(text, form).time()
+        except ValueError:
+            continue
+        today = datetime.combine(now.date(), clock)
+        return today if today > now else today + timedelta(days=1)
+    raise ValueError(f"'{text}' is not a date or time, as in now+2hours, 16:00 or 2026-12-31T18:00")
 
 
 def size_bytes(text: str, unit: str = "") -> float:

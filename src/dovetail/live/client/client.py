@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from dovetail.live.server.messages.events import Event
     from dovetail.live.server.messages.listing import JobList
     from dovetail.live.server.messages.one_job import ShowReply
-    from dovetail.live.server.messages.output import Logs, LogText
-    from dovetail.live.server.messages.reason import JobExplanation
+    from dovetail.live.server.messages.output import Logs, LogsReply
+    from dovetail.live.server.messages.reason import ExplainReply
     from dovetail.live.server.messages.tracking import JobState
     from dovetail.live.server.requests import Question
     from dovetail.wire.spec import JobSpec
@@ -179,11 +179,11 @@ class Client:
 
         return self._ask(ShowJob(str(job)), ShowReply)
 
-    def why(self, job: int | str) -> JobExplanation:
+    def why(self, job: int | str) -> ExplainReply:
         """Returns the explanation of the state of a job."""
-        from dovetail.live.server.messages.reason import ExplainJob, JobExplanation
+        from dovetail.live.server.messages.reason import ExplainJob, ExplainReply
 
-        return self._ask(ExplainJob(str(job)), JobExplanation)
+        return self._ask(ExplainJob(str(job)), ExplainReply)
 
     def nodes(self) -> NodeList:
         """Returns the nodes and the jobs on their GPUs."""
@@ -201,7 +201,7 @@ class Client:
             yield from page.events
             after = page.more_after
 
-    def logs(self, job: int | str, *, follow: bool = False, tail: int = -1) -> Iterator[LogText]:
+    def logs(self, job: int | str, *, follow: bool = False, tail: int = -1) -> Iterator[LogsReply]:
         """Yields the output of a job; with `follow` until the job ends.
 
         If the connection breaks, the client retries for `patience_s` and goes on where it was.
@@ -226,14 +226,14 @@ class Client:
                 what = f"{lost} finds it again" if has_replied else ""
                 self._pause(error, deadline, crowded_until, what)
 
-    def _pieces(self, request: Logs) -> Iterator[LogText]:
-        from dovetail.live.server.messages.output import LogText
+    def _pieces(self, request: Logs) -> Iterator[LogsReply]:
+        from dovetail.live.server.messages.output import LogsReply
 
         with self._connected() as connection:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.send(self._line(request), self._patience_s)
             for line in _reply_lines(connection, self._patience_s):
-                piece = _accepted(line, LogText)
+                piece = _accepted(line, LogsReply)
                 yield piece
                 if piece.end:
                     return

@@ -16,8 +16,8 @@ from dovetail.live.jobs.lifecycle import TERMINAL
 from dovetail.live.jobs.status_snapshot import StatusSnapshot
 from dovetail.live.server.messages.changes import Down, Drain, JobChange, Submit
 from dovetail.live.server.messages.cluster import PingReply
-from dovetail.live.server.messages.output import Logs, LogText
-from dovetail.live.server.messages.reason import JobExplanation
+from dovetail.live.server.messages.output import Logs, LogsReply
+from dovetail.live.server.messages.reason import ExplainReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
 from dovetail.live.server.requests import Question
 from dovetail.live.store.folder import Folder
@@ -45,13 +45,13 @@ class OfflineClient(Client):
         if isinstance(request, Submit | JobChange | Drain | Down):
             raise ControllerDown(self.home)
         (reply,) = self._handler.answer(request, "")
-        if isinstance(reply, JobExplanation) and reply.state not in TERMINAL:
+        if isinstance(reply, ExplainReply) and reply.state not in TERMINAL:
             # Only a controller knows what a job waits for.
             raise ControllerDown(self.home)
         assert isinstance(reply, cls)
         return reply
 
-    def _pieces(self, request: Logs) -> Iterator[LogText]:
+    def _pieces(self, request: Logs) -> Iterator[LogsReply]:
         for piece in self._handler.answer(replace(request, follow=False), ""):
-            assert isinstance(piece, LogText)
+            assert isinstance(piece, LogsReply)
             yield piece

@@ -16,7 +16,7 @@ from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.status_snapshot import JobStatus, SnapshotIndex, StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.server.conditions import conditions, job_name, unmet_condition
-from dovetail.live.server.messages.reason import JobExplanation
+from dovetail.live.server.messages.reason import ExplainReply
 from dovetail.live.server.protocol import ENDLESS_S
 from dovetail.live.server.rows import (
     UNWRITABLE,
@@ -51,7 +51,7 @@ BEHIND = "the GPUs it could have are not free, and jobs ahead of it in the polic
 """The sentence of `Resources` for a job that is not the first: the policy tries every job."""
 
 
-def explain(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float) -> JobExplanation:
+def explain(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float) -> ExplainReply:
     """Returns why a job waits, why it has the GPUs it has, or why it ended."""
     if job.record.state in TERMINAL or job.record.state is State.COMPLETING:
         return _ended(job, now_s)
@@ -60,7 +60,7 @@ def explain(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float)
     return _running(job, reader, index, now_s)
 
 
-def _waiting(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float) -> JobExplanation:
+def _waiting(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float) -> ExplainReply:
     snapshot, record, number = index.snapshot, job.record, job.number
     reason = index.reasons.get(number)
     code = reason_code(job, index)
@@ -83,7 +83,7 @@ def _waiting(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
     sentence = SENTENCES.get(code, "the policy gives no further reason")
     if code == "Resources" and ahead:
         sentence = BEHIND
-    return JobExplanation(
+    return ExplainReply(
         job=number,
         called=job.spec.called(number),
         state=str(record.state),
@@ -212,7 +212,7 @@ def _end_of(run: JobStatus, now_s: float) -> float:
     return max(now_s, run.since_s + run.left_s / run.rate)
 
 
-def _running(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float) -> JobExplanation:
+def _running(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float) -> ExplainReply:
     snapshot, record, number = index.snapshot, job.record, job.number
     run = index.runs.get(number)
     held = len(record.members)
@@ -232,7 +232,7 @@ def _running(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
     if last:
         evidence.append(last)
     starting = record.state is State.CONFIGURING
-    return JobExplanation(
+    return ExplainReply(
         job=number,
         called=job.spec.called(number),
         state=str(record.state),
@@ -323,7 +323,7 @@ def _last_placing(reader: Queries, number: int) -> str:
     return f"last placed at {t:.0f} s ({fact.get('how', 'start')}){again}{since}"
 
 
-def _ended(job: StoredJob, now_s: float) -> JobExplanation:
+def _ended(job: StoredJob, now_s: float) -> ExplainReply:
     record = job.record
     over = record.state in TERMINAL
     ending = record.state if over or record.ending is None else record.ending
@@ -339,7 +339,7 @@ def _ended(job: StoredJob, now_s: float) -> JobExplanation:
     if record.retries:
         evidence.append(f"it was tried again {_times(record.retries)} of {job.spec.retries}")
     sentence = record.detail or ENDS.get(ending, "it is over")
-    return JobExplanation(
+    return ExplainReply(
         job=job.number,
         called=job.spec.called(job.number),
         state=str(record.state),

@@ -14,7 +14,7 @@ from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.status_snapshot import SnapshotIndex
 from dovetail.live.server.messages.listing import JobList, JobRow, ListJobs
 from dovetail.live.server.rows import job_row, ranges_text
-from dovetail.live.store.queries import LIVE, LiveRow, Queries
+from dovetail.live.store.queries import LIVE, JobFilter, LiveRow, Queries
 
 ROWS_MAX = 100_000
 
@@ -31,17 +31,11 @@ def job_page(reader: Queries, request: ListJobs, index: SnapshotIndex, now_s: fl
     since_s = request.since_s if len(terminal) == len(states) else None
     total = len(live)
     if terminal:
-        user, name = request.user, request.name
-        total += reader.count(terminal, user=user, name=name, since_s=since_s)
+        match = JobFilter(request.user, request.name, since_s)
+        total += reader.count(terminal, match)
         if len(rows) < limit:
-            ended = reader.rows(
-                terminal,
-                user=user,
-                name=name,
-                since_s=since_s,
-                limit=limit - len(rows),
-                offset=max(0, first - len(live)),
-            )
+            rest, offset = limit - len(rows), max(0, first - len(live))
+            ended = reader.rows(terminal, match, limit=rest, offset=offset)
             ended_rows = [job_row(job, index, now_s) for job in ended]
             rows += sorted(ended_rows, key=lambda row: -row.end_s)
     by_state = reader.counts()
@@ -56,7 +50,7 @@ def _live(
     """Returns the jobs of each row: placed jobs, those ranked by the policy, then all others."""
     if not states:
         return []
-    jobs = reader.live_jobs(states, user=request.user, name=request.name)
+    jobs = reader.live_jobs(states, JobFilter(request.user, request.name))
     placed = [[job] for job in jobs if job[1] != State.PENDING]
     waiting = [job for job in jobs if job[1] == State.PENDING]
     ranked = sorted(

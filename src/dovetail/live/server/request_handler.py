@@ -25,7 +25,7 @@ from dovetail.live.server.messages.changes import (
     Down,
     Drain,
     JobChange,
-    SkippedJob,
+    RefusedJob,
     Submit,
     SubmitReply,
 )
@@ -33,7 +33,7 @@ from dovetail.live.server.messages.cluster import ListNodes, NodeList, Ping, Pin
 from dovetail.live.server.messages.events import Event, History, HistoryReply
 from dovetail.live.server.messages.listing import ListJobs
 from dovetail.live.server.messages.one_job import ShowJob, ShowReply
-from dovetail.live.server.messages.output import Logs, LogText
+from dovetail.live.server.messages.output import Logs, LogsReply
 from dovetail.live.server.messages.reason import ExplainJob
 from dovetail.live.server.messages.tracking import JobState, TrackJobs, TrackReply
 from dovetail.live.server.output_text import OutputReader
@@ -160,13 +160,13 @@ class RequestHandler:
         # Read back by the numbers of the requests: a repeated key may stand for an earlier request.
         seqs = self._changes().request(verb, jobs=numbers, key=request.key)
         changed = reader.asked_for(seqs)
-        skipped = tuple(
-            SkippedJob(name, _why_skipped(reader, verb, matching))
+        refused = tuple(
+            RefusedJob(name, _why_refused(reader, verb, matching))
             for name, matching in matches.items()
             if not changed.intersection(matching)
         )
         jobs = tuple(n for n in numbers if n in changed)
-        return ChangeReply(jobs, skipped, tuple(reader.called(jobs).values()))
+        return ChangeReply(jobs, refused, tuple(reader.called(jobs).values()))
 
     def _show(self, reader: StoreReader, name: str) -> ShowReply:
         stored = self._one(reader, name)
@@ -191,7 +191,7 @@ class RequestHandler:
         events = (Event(seq, line, names.get(number or 0, "")) for seq, line, number in facts)
         return HistoryReply(tuple(events), more)
 
-    def _logs(self, reader: StoreReader, request: Logs) -> Iterator[LogText]:
+    def _logs(self, reader: StoreReader, request: Logs) -> Iterator[LogsReply]:
         stored = self._one(reader, request.job)
         number = stored.number
         path = output_of(stored.spec, number, self._info.folder.job(number))
@@ -201,18 +201,18 @@ class RequestHandler:
                 # The state comes first: text that is written until the end is read after it.
                 is_over = stored.record.state in TERMINAL
                 for text in output.read():
-                    yield LogText(text, at=output.at)
+                    yield LogsReply(text, at=output.at)
                     last_sent_s = monotonic()
                 if is_over or not request.follow:
                     break
                 if monotonic() - last_sent_s > BEAT_S:
                     # Sending an empty piece fails if the client is gone, which ends this thread.
-                    yield LogText()
+                    yield LogsReply()
                     last_sent_s = monotonic()
                 sleep(FOLLOW_S)
                 stored = reader.job(number) or stored
             last = output.rest()
-        yield LogText(last, True, str(stored.record.state), stored.record.exit_code)
+        yield LogsReply(last, True, str(stored.record.state), stored.record.exit_code)
 
     @contextmanager
     def _follower(self, request: Logs) -> Iterator[None]:
@@ -252,7 +252,7 @@ class RequestHandler:
         return index
 
 
-def _why_skipped(reader: StoreReader, verb: str, numbers: Sequence[int]) -> str:
+def _why_refused(reader: StoreReader, verb: str, numbers: Sequence[int]) -> str:
     """Returns the reason why a request does not change a job, or any task of an array."""
     jobs = reader.some(numbers[:1])
     return why_not(verb, jobs[0].record.state) if jobs else NO_SUCH_JOB

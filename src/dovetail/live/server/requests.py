@@ -17,8 +17,8 @@ from dovetail.live.server.messages.cluster import ListNodes, NodeList, Ping, Pin
 from dovetail.live.server.messages.events import History, HistoryReply
 from dovetail.live.server.messages.listing import JobList, ListJobs
 from dovetail.live.server.messages.one_job import ShowJob, ShowReply
-from dovetail.live.server.messages.output import Logs, LogText
-from dovetail.live.server.messages.reason import ExplainJob, JobExplanation
+from dovetail.live.server.messages.output import Logs, LogsReply
+from dovetail.live.server.messages.reason import ExplainJob, ExplainReply
 from dovetail.live.server.messages.tracking import TrackJobs, TrackReply
 from dovetail.live.server.protocol import RequestRefused
 from dovetail.wire.codec import WireError, build
@@ -47,8 +47,8 @@ Reply = (
     | JobList
     | ShowReply
     | TrackReply
-    | LogText
-    | JobExplanation
+    | LogsReply
+    | ExplainReply
     | NodeList
     | HistoryReply
     | RequestRefused
@@ -76,7 +76,8 @@ def question_of(fields: Mapping[str, object]) -> Question:
 def _check_values(value: object) -> None:
     """Raises WireError for text that is not UTF-8 or has a NUL, and for a too large number."""
     if isinstance(value, str):
-        if not is_text(value):
+        # NOTE: `isascii` alone is faster than encoding a long script.
+        if "\0" in value or not (value.isascii() or is_text(value)):
             raise WireError(f"a text holds what is no character: {value[:40]!r}")
     elif type(value) is int and abs(value) >= 1 << 53:
         raise WireError("a number is too large")

@@ -85,9 +85,10 @@ class Intake:
         All submissions are accepted or none. In a dependency, job -k is the k-th submission, and
         the number of an array means all its tasks.
         """
-        owned = submissions
-        if user:
-            owned = [replace(s, spec=replace(s.spec, user=user)) for s in submissions]
+        owned = [
+            replace(s, spec=replace(s.spec, user=user)) if user and user != s.spec.user else s
+            for s in submissions
+        ]
         self._check(owned)
         # The digest is of what the user sent: the bound depends on the cluster, which may change
         # before the same request is repeated.

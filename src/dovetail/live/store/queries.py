@@ -47,6 +47,43 @@ LiveRow = tuple[int, str, int, int]
 """Number, state, array and index in the array of a job; -1 where it is no task of an array."""
 
 
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """A selection of jobs; empty texts match any, and `since_s` None also jobs without an end."""
+
+    user: str = ""
+    name: str = ""
+    since_s: float | None = None
+
+    def conditions(
+        self, states: Collection[State] | None, *, live: bool = False
+    ) -> tuple[str, list[object]]:
+        """Returns the SQL conditions for jobs in some states, and their values.
+
+        A plus before a column keeps SQLite from its index where another index has fewer rows: that
+        of names (which has the users too), of ends or, with `live`, of live jobs.
+        """
+        conditions, values = ["1"], list[object]()
+        by_end = self.since_s is not None
+        if states is not None:
+            conditions.append(f"state IN ({','.join('?' * len(states))})")
+            values.extend(sorted(states))
+        if by_end:
+            conditions.append("end_s >= ?")
+            values.append(self.since_s)
+        if self.user:
+            plus = live or (bool(self.name) and not by_end)
+            conditions.append(f"{'+' if plus else ''}user = ?")
+            values.append(self.user)
+        if self.name:
+            conditions.append(f"{'+' if live or by_end else ''}name = ?")
+            values.append(self.name)
+        return " AND ".join(conditions), values
+
+
+ANY_JOB = JobFilter()
+
+
 class Queries:
     """Reads over one connection, by one thread. Raises InputError for a damaged file."""
 
@@ -89,10 +126,8 @@ class Queries:
     def rows(
         self,
         states: Collection[State] | None = None,
+        match: JobFilter = ANY_JOB,
         *,
-        user: str = "",
-        name: str = "",
-        since_s: float | None = None,
         limit: int = 0,
         offset: int = 0,
     ) -> list[StoredJob]:
@@ -101,7 +136,6 @@ class Queries:
         The latest submission comes first; with `since_s`, jobs that ended then or later, and the
         latest end first.
         """
-        match = _Match(user, name, since_s)
         if states is None:
             keys = self._keys(match, None, limit, offset)
         else:
@@ -113,48 +147,42 @@ class Queries:
 
     def _keys(
         self,
-        match: _Match,
+        match: JobFilter,
         states: Collection[State] | None,
         limit: int,
         offset: int,
     ) -> list[tuple[float, int]]:
         """Returns the sort keys of the jobs that match, with their numbers, in order."""
-        tests, values = match.tests(states)
+        conditions, values = match.conditions(states)
         key = "number" if match.since_s is None else "end_s"
         return self._all(
-            f"SELECT {key}, number FROM jobs WHERE {tests} ORDER BY {key} DESC, number DESC"
+            f"SELECT {key}, number FROM jobs WHERE {conditions} ORDER BY {key} DESC, number DESC"
             " LIMIT ? OFFSET ?",
             *values,
             limit or -1,
             offset,
         )
 
-    def count(
-        self,
-        states: Collection[State] | None = None,
-        *,
-        user: str = "",
-        name: str = "",
-        since_s: float | None = None,
-    ) -> int:
+    def count(self, states: Collection[State] | None = None, match: JobFilter = ANY_JOB) -> int:
         """Returns the number of jobs that `rows` returns without a limit."""
-        if not (name or since_s):
+        if not (match.name or match.since_s):
             # The table of counts has users and states alone; its rows are few.
-            counts = self.counts(user)
+            counts = self.counts(match.user)
             return sum(counts.get(s, 0) for s in (State if states is None else states))
-        tests, values = _Match(user, name, since_s or None).tests(states)
-        total: tuple[int] | None = self._one(f"SELECT count(*) FROM jobs WHERE {tests}", *values)
+        # Every end is at 0 or later: without the condition SQLite may use the index of names.
+        conditions, values = replace(match, since_s=match.since_s or None).conditions(states)
+        total: tuple[int] | None = self._one(
+            f"SELECT count(*) FROM jobs WHERE {conditions}", *values
+        )
         return total[0] if total else 0
 
-    def live_jobs(
-        self, states: Collection[State], *, user: str = "", name: str = ""
-    ) -> list[LiveRow]:
+    def live_jobs(self, states: Collection[State], match: JobFilter = ANY_JOB) -> list[LiveRow]:
         """Returns the jobs in some states that are not terminal, by number, from an index alone."""
         # A plus before a column keeps SQLite from its index, which has all jobs that have ended.
-        tests, values = _Match(user, name).tests(states, live=True)
+        conditions, values = match.conditions(states, live=True)
         return self._all(
             "SELECT number, state, coalesce(array_of, -1), coalesce(array_index, -1) FROM jobs"
-            f" WHERE {LIVE_STATES} AND {tests} ORDER BY number",
+            f" WHERE {LIVE_STATES} AND {conditions} ORDER BY number",
             *values,
         )
 
@@ -330,40 +358,6 @@ class Queries:
             return self._db.execute(sql, values).fetchall()
         except UNREADABLE as error:
             raise unreadable(self.where, error) from None
-
-
-@dataclass(frozen=True, slots=True)
-class _Match:
-    """A selection of jobs; empty texts match any, and `since_s` None also jobs without an end."""
-
-    user: str
-    name: str
-    since_s: float | None = None
-
-    def tests(
-        self, states: Collection[State] | None, *, live: bool = False
-    ) -> tuple[str, list[object]]:
-        """Returns the SQL conditions for jobs in some states, and their values.
-
-        A plus before a column keeps SQLite from its index where another index has fewer rows: that
-        of names (which has the users too), of ends or, with `live`, of live jobs.
-        """
-        tests, values = ["1"], list[object]()
-        by_end = self.since_s is not None
-        if states is not None:
-            tests.append(f"state IN ({','.join('?' * len(states))})")
-            values.extend(sorted(states))
-        if by_end:
-            tests.append("end_s >= ?")
-            values.append(self.since_s)
-        if self.user:
-            plus = live or (bool(self.name) and not by_end)
-            tests.append(f"{'+' if plus else ''}user = ?")
-            values.append(self.user)
-        if self.name:
-            tests.append(f"{'+' if live or by_end else ''}name = ?")
-            values.append(self.name)
-        return " AND ".join(tests), values
 
 
 def _fact(line: str) -> dict[str, object]:

@@ -38,7 +38,7 @@ class JobChange:
 
 
 @dataclass(frozen=True, slots=True)
-class SkippedJob:
+class RefusedJob:
     """A job or array, under the name in the request, and why the request does not change it."""
 
     job: str
@@ -53,7 +53,7 @@ class ChangeReply:
     """
 
     jobs: tuple[int, ...] = ()
-    left: tuple[SkippedJob, ...] = ()
+    left: tuple[RefusedJob, ...] = ()
     called: tuple[str, ...] = ()
 
 

@@ -21,7 +21,7 @@ class Logs:
 
 
 @dataclass(frozen=True, slots=True)
-class LogText:
+class LogsReply:
     """A piece of an output up to byte `at` of its file; the last piece has `end` and the state."""
 
     text: str = ""

@@ -15,7 +15,7 @@ class ExplainJob:
 
 
 @dataclass(frozen=True, slots=True)
-class JobExplanation:
+class ExplainReply:
     """The state of a job with a reason code in Slurm's words, a sentence and evidence.
 
     `called` is the name of the job in lists: `12`, or `12_3` for a task of an array.
