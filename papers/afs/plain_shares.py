@@ -15,7 +15,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.algorithms.afs import TIE, GpuDemand, Ints, checked_demand
+from dovetail.algorithms.afs import TIE, GpuDemand, checked_demand
+from dovetail.algorithms.arrays import Ints
 
 
 def shares_by_length(

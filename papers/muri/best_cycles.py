@@ -6,15 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dovetail.algorithms.stage_cycle import (
-    BARRIER,
-    Floats,
-    Ints,
-    Row,
-    cycle_s,
-    cycles,
-    orderings,
-)
+from dovetail.algorithms.arrays import Floats, Ints
+from dovetail.algorithms.stage_cycle import BARRIER, Row, cycle_s, cycles, orderings
 
 
 def best_ordering(
