@@ -7,13 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dovetail.algorithms.arrays import Floats, Ints
-from dovetail.algorithms.stage_cycle import (
-    BARRIER,
-    Row,
-    cycle_s,
-    cycles,
-    orderings,
-)
+from dovetail.algorithms.stage_cycle import BARRIER, Row, cycle_s, cycles, orderings
 
 
 def best_ordering(

@@ -191,7 +191,7 @@ def test_beyond_what_is_measured_a_job_is_believed_to_go_on_linearly() -> None:
 
 @pytest.mark.parametrize("cluster", ["2x3", "2x4+1x8", "2x4:t4+2x4:v100"])
 def test_network_packing_wants_machines_that_are_alike(cluster: str) -> None:
-    with pytest.raises(InputError, match="alike machines"):
+    with pytest.raises(InputError, match="identical machines"):
         play([flex(5)], "afs-l:packing=network", cluster)
 
 

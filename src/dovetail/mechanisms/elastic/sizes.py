@@ -98,13 +98,13 @@ def order_at_peak(key: Key) -> Order:
 
 def rank_at(view: View, sizes: str, key: Key, bypass: str) -> tuple[Draft | None, Because]:
     """Ranks all jobs by the time left at these sizes, and serves the first."""
-    requested = view.jobs.gpus
     match sizes:
         case "peak":
             return serve_at_peak(
                 view, lambda r: key(*_left_at_peak(view, r.jobs, r.left_s)), bypass
             )
         case "left-over":
+            requested = view.jobs.gpus
             return _share_left_over(view, lambda r: key(r.left_s, requested[r.jobs]), bypass)
         case _:
             return rank(view, lambda r: key(r.left_s, r.gpus), bypass)
