@@ -175,6 +175,7 @@ class ClusterState:
     def settle(self, job: int) -> None:
         """Books the progress of a running job up to now."""
         now, since = self.now, self.since_s[job]
+        # While a job switches, `since` lies ahead: it makes no progress before.
         if now > since:
             self.done[job] += self.rate[job] * (now - since)
             self.since_s[job] = now
@@ -341,6 +342,7 @@ class ClusterState:
     def _expect_end(self, job: int) -> None:
         if self.ends is None:
             return
+        # The old entry is found by its exact time, so it goes before the time changes.
         self.ends.discard((self._end[job], job))
         rate = self.rate[job]
         left = max(0.0, self.length[job] - self.done[job])

@@ -235,6 +235,8 @@ class Draft:
 
     def undo_to(self, savepoint: int) -> None:
         """Undoes every step since the savepoint."""
+        # As many other steps may follow, so the number of steps alone cannot show that the net
+        # changes are stale.
         self._net = (-1, [])
         while len(self._steps) > savepoint:
             job, before, after = self._steps.pop()

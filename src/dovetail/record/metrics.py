@@ -134,7 +134,7 @@ def gpu_seconds(tally: Tally) -> dict[str, float]:
 
     useful: progress times requested GPUs. slowdown: what was held beyond that while running
     (negative where sharing or smaller shares did more with less). switching: GPUs held without
-    progress, and those made ready for a job that trains on without them meanwhile.
+    progress, and GPUs prepared for a job that trains without them meanwhile.
     """
     sums = tally.integrals
     gpus, done = tally.gpus, tally.done_s

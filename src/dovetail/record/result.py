@@ -2,7 +2,7 @@
 
 Nothing here computes; the folds over the log fill it in. Times are seconds on the trace's own
 clock, which `RunResult.origin_s` maps to zero in pictures, and a missing number is null, never
-a made-up one.
+an invented one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GPU_SECOND_KINDS = ("useful", "slowdown", "switching", "idle_waiting", "idle_emp
 
 useful: work at full speed; slowdown: what neighbours and the network cost (below zero where
 sharing or smaller shares did more with less); switching: starts,
-restarts, resizes; idle_waiting: idle while jobs wait; idle_empty: idle, nobody waits; down:
+restarts, resizes; idle_waiting: idle while jobs wait; idle_empty: idle, no job waits; down:
 the node was away.
 """
 

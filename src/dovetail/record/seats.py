@@ -42,7 +42,7 @@ def _seat_node(node: _Node, stays: list[Stay], taken: list[tuple[int, ...]]) -> 
             node.leave(taken[row])
             if end == now:
                 before[job] = taken[row]
-        # Named seats first, then whoever goes on where it was, then the others in order.
+        # Stays with GPU ids first, then jobs that go on where they were, then the others in order.
         for stay in sorted(group, key=lambda s: (s[5] is None, s[3] not in before, s[1])):
             _, row, end, job, gpus, ids = stay
             wish = before.get(job, ()) if ids is None else ids

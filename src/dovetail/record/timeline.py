@@ -83,15 +83,15 @@ def _counter_packets(result: RunResult) -> Iterator[bytes]:
 
 def _bodies(result: RunResult, spans: pl.DataFrame, names: perfetto.Names) -> list[bytes]:
     """Returns the body of the slices of each stay; a stay on many GPUs repeats it on each."""
-    who = result.jobs.select("job_id", "user", "model", pl.col("gpus").alias("asked"))
-    rows = spans.join(who, on="job_id", how="left", maintain_order="left")
+    jobs = result.jobs.select("job_id", "user", "model", pl.col("gpus").alias("requested"))
+    rows = spans.join(jobs, on="job_id", how="left", maintain_order="left")
     bodies = []
-    for job, gpus, rate, kind, user, model, asked in rows.select(
-        "job_id", "gpus", "rate", "kind", "user", "model", "asked"
+    for job, gpus, rate, kind, user, model, requested in rows.select(
+        "job_id", "gpus", "rate", "kind", "user", "model", "requested"
     ).iter_rows():
         arguments: dict[str, perfetto.Value] = {
             "job": job,
-            "gpus": gpus if asked is None else asked,
+            "gpus": gpus if requested is None else requested,
             "gpus_on_node": gpus,
         }
         if kind == "run":

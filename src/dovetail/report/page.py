@@ -25,16 +25,16 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 class Cell:
     """One cell: its text, and the number that sorts it (None: unknown, sorted last)."""
 
-    says: str
-    sorts: float | None = None
+    text: str
+    sort_key: float | None = None
     is_words: bool = False
 
     def html(self) -> str:
         """Returns the cell as HTML."""
         if self.is_words:
-            return f'<td class="words">{escape(self.says)}</td>'
-        key = "" if self.sorts is None else repr(float(self.sorts))
-        return f'<td data-sort="{key}">{escape(self.says)}</td>'
+            return f'<td class="words">{escape(self.text)}</td>'
+        key = "" if self.sort_key is None else repr(float(self.sort_key))
+        return f'<td data-sort="{key}">{escape(self.text)}</td>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def figure(drawn: Figure, title: str, caption: str, key: str) -> str:
     )
 
 
-def inline_svg(svg: str, key: str, says: str) -> str:
+def inline_svg(svg: str, key: str, label: str) -> str:
     """Returns an SVG file as an element of the page, in the reader's own text colour."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.S)
@@ -84,8 +84,8 @@ def inline_svg(svg: str, key: str, says: str) -> str:
     body = body.replace(INK, "currentColor")
     body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
-    label = f' role="img" aria-label="{escape(says, quote=True)}"'
-    return body.replace("<svg", "<svg" + label, 1).strip()
+    attributes = f' role="img" aria-label="{escape(label, quote=True)}"'
+    return body.replace("<svg", "<svg" + attributes, 1).strip()
 
 
 def _rounded(path: str) -> str:

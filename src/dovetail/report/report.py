@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TOP_GROUPS = 15
-"""Groups a split shows: a trace may name thousands of users, a reader wants the largest."""
+"""The largest groups of a split that are shown: a trace may name thousands of users."""
 TOP_USERS = 5
 
 Panel = tuple[str, Callable[[], "Figure"], str, str]
@@ -96,7 +96,7 @@ def comparison_report(comparison: Comparison) -> str:
         _figures(_comparison_panels(comparison)),
         "<h2>Over time, the best policy and the baseline</h2>",
         _figures(_panels_over_time(comparison)),
-        _who_changed(comparison),
+        _users_changed(comparison),
         _manifest(comparison.results, bound=bound),
     ]
     return page("Dovetail: comparison of policies", "\n".join(body))
@@ -155,12 +155,14 @@ def _panels_over_time(comparison: Comparison) -> list[Panel]:
 
 
 def _over_time(result: RunResult, name: str, i: int) -> list[Panel]:
-    (load, load_says), (nodes, nodes_say) = CAPTIONS["load"], CAPTIONS["nodes"]
+    (load, load_caption), (nodes, nodes_caption) = CAPTIONS["load"], CAPTIONS["nodes"]
     panels: list[Panel] = [
-        (f"load{i}", lambda: plots.load_over_time(result), f"{load}: {name}", load_says)
+        (f"load{i}", lambda: plots.load_over_time(result), f"{load}: {name}", load_caption)
     ]
     if len(result.spans):
-        panels.append((f"nodes{i}", lambda: plots.occupancy(result), f"{nodes}: {name}", nodes_say))
+        panels.append(
+            (f"nodes{i}", lambda: plots.occupancy(result), f"{nodes}: {name}", nodes_caption)
+        )
     return panels
 
 
@@ -290,7 +292,7 @@ def _split_table(split: pl.DataFrame, title: str) -> str:
 SPLIT_NUMBERS = ("avg_jct_s", "median_jct_s", "p99_jct_s", "avg_queue_s")
 
 
-def _who_changed(comparison: Comparison) -> str:
+def _users_changed(comparison: Comparison) -> str:
     best, base = best_of(comparison), comparison.baseline
     if best == base or not {best, base} <= set(comparison.results):
         return ""

@@ -35,7 +35,7 @@ def duration(seconds: float | None) -> str:
 
 
 UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 2 * 86400.0))
-"""Hours go on to two days: `30 h` says more than `1.25 d`."""
+"""Hours go on to two days: `30 h` is easier to read than `1.25 d`."""
 
 
 def three_digits(value: float) -> str:
@@ -111,7 +111,7 @@ def size_order(size_class: str) -> tuple[float, str]:
 
 
 def run_sentence(result: RunResult) -> str:
-    """Returns what one run says, in one or two sentences."""
+    """Returns one or two sentences on the result of a run."""
     (name,) = short_names([result.policy]).values()
     finished, jobs = result.number("finished"), result.number("jobs")
     mean_s, queue_s = result.number("avg_jct_s"), result.number("avg_queue_s")
@@ -190,23 +190,25 @@ def _fate_of_biggest(comparison: Comparison, policy: str) -> str:
         return ""
     biggest = shared[-1]
     before_s, after_s = theirs[biggest], ours[biggest]
-    who = f"the biggest jobs ({biggest} GPUs)"
+    jobs = f"the biggest jobs ({biggest} GPUs)"
     if max(before_s, after_s) < 1:
-        return f"{who} hardly wait under either"
+        return f"{jobs} hardly wait under either"
     if min(before_s, after_s) < 1:
-        return f"{who} wait {duration(after_s)} instead of {duration(before_s)}"
+        return f"{jobs} wait {duration(after_s)} instead of {duration(before_s)}"
     change = after_s / before_s
     if abs(change - 1) < ABOUT_THE_SAME:
-        return f"{who} wait as long as before"
+        return f"{jobs} wait as long as before"
     longer = change > 1
-    return f"{who} wait {factor(change if longer else 1 / change)} " + (
+    return f"{jobs} wait {factor(change if longer else 1 / change)} " + (
         "longer" if longer else "less"
     )
 
 
 def _wait_by_size(result: RunResult | None) -> dict[str, float]:
-    """Returns the mean time without a GPU by size: a policy that starts a job and soon stops it
-    again has not spared it the wait, so the time to the first start would flatter it."""
+    """Returns the mean time without a GPU by size.
+
+    The time to the first start would favour a policy that starts a job and soon stops it again.
+    """
     if result is None:
         return {}
     known = result.jobs.drop_nulls(["nonrunning_s", "jct_s", "size_class"])

@@ -1,10 +1,10 @@
-"""The simulated world: it knows how long jobs really are and makes time pass.
+"""The simulated world: it has the true lengths of jobs and advances the time.
 
 Events of one instant come in the order of ALGORITHMS section 0: completions, then timers (time
 limits, cancellations, the policy's own wake-up), then changes of capacity, then arrivals; then
 the loop makes one scheduling pass. Arrivals are a sorted iterator outside the heap, so the heap
 is as small as the set of running jobs. A completion is an event, never a comparison with a
-small number; a stale one is known by its version.
+small number; a stale entry has an old version.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ OWN_MOMENT = 3
 OVER = -1
 """The version of a job that has ended: every entry of the heap that names it is stale."""
 IDLE_WAKES_MAX = 100_000
-"""Wake-ups in a row in which nothing at all happens; then the policy is taken to be stuck."""
+"""Wake-ups in a row without another event; after so many the policy counts as stuck."""
 _NO_HANDOVER = Handover()
 
 
@@ -81,7 +81,7 @@ class SimWorld:
         self._ends: list[int] = trace.end.tolist()
         limits = trace.jobs.time_limit_s
         self._limit: list[float] | None = limits.tolist() if (limits < NEVER_S).any() else None
-        # A time limit counts running: the seconds a switch takes are not the job's.
+        # A time limit counts seconds of progress, not the seconds of a switch.
         self._ran: list[float] = [0.0] * len(trace) if self._limit else []
         self._from_s: list[float] = [0.0] * len(trace)
         self._next = 0
@@ -104,8 +104,8 @@ class SimWorld:
     def advance(self, until: float) -> bool:
         """Moves to the next instant; False when no event is left and nothing waits.
 
-        Instants at which jobs only switch to GPUs made ready, or reach another phase, pass by:
-        nothing that a policy could act on happens at them.
+        Instants at which jobs only switch to prepared GPUs, or reach another phase, are skipped: a
+        policy cannot act on them.
         """
         while self._step(until):
             if any(self.state.view.changes):
@@ -124,7 +124,7 @@ class SimWorld:
             now = min(self._last_within(now + self._coalesce_s), until)
         woke = now == until
         if woke or self._idle_wakes:
-            self._check_life(woke)
+            self._check_idle_wakes(woke)
         heap, state = self._heap, self.state
         state.now = now
         set_now(state.view, now)
@@ -156,7 +156,7 @@ class SimWorld:
         return event_s if event_s < self._capacity_next_s else self._capacity_next_s
 
     def _hand_over(self) -> None:
-        """Hands the facts of the last instant to the recorder, all at once."""
+        """Passes the facts of the last instant to the recorder, all at once."""
         if self._facts:
             self._recorder.record(self._facts)
             self._facts = []
@@ -182,10 +182,12 @@ class SimWorld:
                 self._expansions.forget(job)
                 self._forget_end(job)
                 facts.append(Stopped(now, job, PREEMPTED, state.done[job]))
+        # Starts come after all stops: a job may take the GPUs of another that stops.
         for change in changes:
             if change.after is not None:
                 touched.update(self._place(change, handover, facts))
         if touched:
+            # Neighbours change speed once, when all jobs are placed; placed jobs have theirs.
             touched.difference_update(c.job for c in changes)
             self._retime(sorted(touched), facts)
         every = self._scene.audit_every
@@ -195,7 +197,7 @@ class SimWorld:
                 raise IllegalPlan("; ".join(wrong))
 
     def _handover(self, changes: Sequence[Change]) -> Handover:
-        """Returns the GPUs that change hands late, where orders under way are not cancelled."""
+        """Returns the GPUs that are free late, where orders under way are not cancelled."""
         if self._scene.switching.cancels:
             return _NO_HANDOVER
         handover, now = Handover(), self.state.now
@@ -205,7 +207,7 @@ class SimWorld:
         return handover
 
     def _cost_of(self, job: int, how: str) -> float:
-        """Returns what placing a job costs; by its own start-up if that decides."""
+        """Returns the cost of placing a job, in seconds; by its own start-up if that is known."""
         startup_s = self._scene.startup_s
         if not startup_s:
             return self._cost_s[how]
@@ -248,7 +250,7 @@ class SimWorld:
     def refuse(
         self, policy: Policy, why: Sequence[str], cause: Exception | None = None
     ) -> NoReturn:
-        """Raises: in simulation a policy that raises or wants what is illegal has a bug."""
+        """Raises: in simulation a policy that raises or makes an illegal plan has a bug."""
         self._hand_over()
         if isinstance(cause, DovetailError):
             raise cause
@@ -295,12 +297,13 @@ class SimWorld:
             _, kind, job, v = heapq.heappop(heap)
             if v == version[job]:
                 due.append((kind, job))
+        # Ends before limits before cancellations, then by job: a heap leaves ties in any order.
         due.sort()
         ended: list[int] = []
         touched: set[int] = set()
         for kind, job in due:
             if version[job] == OVER:
-                continue
+                continue  # Two entries of one job were due at once; the first has ended it.
             if kind == OWN_MOMENT:
                 self._switch(job, facts)
                 continue
@@ -322,7 +325,7 @@ class SimWorld:
         return ended
 
     def _switch(self, job: int, facts: list[Fact]) -> None:
-        """Switches a job to the GPUs made ready for it, or to another phase of its batch."""
+        """Switches a job to its prepared GPUs, or to another phase of its batch."""
         state, now = self.state, self.state.now
         placement = state.plan.placed[job]
         if self._expansions.due_s(job) > now:
@@ -436,11 +439,11 @@ class SimWorld:
         if own < end:
             end, kind = own, OWN_MOMENT
         if end < NEVER_S:
-            # A remainder of a few ulps can put the end before now; time never runs backwards.
+            # A remainder of a few ulps can put the end before now, and time must not run back.
             heapq.heappush(self._heap, (max(end, state.now), kind, job, version))
 
     def _own_moment_s(self, job: int) -> float:
-        """Returns when a job switches to GPUs made ready, or reaches another phase of speed."""
+        """Returns when a job switches to prepared GPUs, or reaches another phase of its batch."""
         state = self.state
         placement = state.plan.placed[job]
         if not placement.batch_size and job not in self._expansions.steps:
@@ -486,7 +489,8 @@ class SimWorld:
         others = self._on_gpus_of(placement) - {job}
         return tuple((j, placed[j]) for j in sorted(others))
 
-    def _check_life(self, woke: bool) -> None:
+    def _check_idle_wakes(self, woke: bool) -> None:
+        """Raises if the policy has woken too often in a row with no other event to come."""
         quiet = woke and not self._heap and self._submit[self._next] == NEVER_S
         self._idle_wakes = self._idle_wakes + 1 if quiet else 0
         if self._idle_wakes > IDLE_WAKES_MAX:

@@ -27,7 +27,7 @@ DARK = "#1b1f24"
 """Text on a light bar: dark in every reader's colours."""
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31")
-"""Okabe and Ito's colours, told apart by colour-blind readers; black and yellow, which vanish on
+"""Okabe and Ito's colours, distinct for colour-blind readers; black and yellow, which vanish on
 a dark or a white page, are left out."""
 Dash = str | tuple[int, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("solid", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
@@ -76,7 +76,7 @@ SETTINGS: dict[str, object] = {
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draws with our settings whatever the user's own matplotlibrc says, and leaves it be."""
+    """Draws with our settings and not those of the user's matplotlibrc, which stays as it is."""
     import matplotlib as mpl
 
     with mpl.rc_context():

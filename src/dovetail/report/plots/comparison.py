@@ -163,7 +163,7 @@ def job_ratios(comparison: Comparison, policy: str) -> pl.DataFrame:
 
 
 def user_changes(comparison: Comparison, policy: str) -> pl.DataFrame:
-    """Returns user, jobs, base_s, jct_s (means), ratio: the users who gained most come first."""
+    """Returns user, jobs, base_s, jct_s (means), ratio: users with the largest gain first."""
     return (
         job_ratios(comparison, policy)
         .filter(pl.col("user").is_not_null() & (pl.col("user") != ""))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Results = Mapping[str, RunResult]
 
 BINS = 600
-"""Time bins across a picture five inches wide: more could not be told apart in print."""
+"""Time bins across a picture five inches wide: more would not be visible in print."""
 NODE_ROWS = 128
 SHARE_POINTS = 800
 
