@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import tomllib
 from pathlib import Path
 
@@ -115,6 +116,17 @@ def test_what_cannot_be_measured_is_refused_with_a_sentence(
 def test_a_script_must_be_there(shell: Shell, tmp_path: Path) -> None:
     assert "no such file" in shell.refused("profile", tmp_path / "gone.py")
     assert "neither a .py file" in shell.refused("profile", "no-such-program-anywhere")
+
+
+def test_without_pytorch_only_one_worker_can_be_measured(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("two workers need two cores")
+    monkeypatch.setitem(sys.modules, "dovetail.train.rehearsal", None)
+    text = script(tmp_path, TELLS)
+    assert "install dovetail[train]" in shell.refused("profile", "-w", "1,2", text, "3")
+    shell.ok("profile", "-w", "1", "-o", tmp_path / "net.toml", text, "3")
 
 
 def test_nothing_of_a_script_lives_on(shell: Shell, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from train_scene import Scene, assert_untouched, let_end, lines, read, rehearse, steps_of
 
-from dovetail.train.rehearsal import Rehearsal, RehearsedWorker
+from dovetail.train.rehearsal import Rehearsal, RehearsalWorker
 from dovetail.wire.worker import (
     Checkpoint,
     Entered,
@@ -180,7 +180,7 @@ def test_who_has_ended_was_heard_to_the_end(
     """What a worker says last is heard when its process may be gone."""
     note = Rehearsal._note
 
-    def slowly(stage: Rehearsal, worker: RehearsedWorker, message: FromWorker) -> None:
+    def slowly(stage: Rehearsal, worker: RehearsalWorker, message: FromWorker) -> None:
         time.sleep(0.5 if isinstance(message, Finished) else 0.0)
         note(stage, worker, message)
 

@@ -127,8 +127,16 @@ class TrainingScript:
 
     def run_parallel(self, workers: int, iterations: int) -> ParallelRun:
         """Returns the iteration of several workers. Raises InputError when they cannot train."""
-        # Imported here: it brings PyTorch, which a single worker does not need.
-        from dovetail.train.rehearsal import Rehearsal
+        # Imported here: it brings PyTorch, which a single worker does not need. A program with a
+        # Python of its own may have it where this one does not.
+        try:
+            from dovetail.train.rehearsal import Rehearsal
+        except ImportError:
+            raise InputError(
+                self.name,
+                f"running {workers} workers needs PyTorch here",
+                "install dovetail[train], or measure one worker with -w 1",
+            ) from None
 
         with tempfile.TemporaryFile() as output:
             free = list(self.slots[:workers])

@@ -43,7 +43,7 @@ class DryRun:
         # The smallest first: the peak memory of a process never falls again.
         steps = [1 << i for i in reversed(range(SUB_BATCHES_MAX))]
         self._step_counts = [s for s in steps if batch_size // s >= at_least]
-        self._done = 0
+        self._iterated = 0
         self._measurements: list[dict[str, object]] = []
 
     @property
@@ -61,12 +61,12 @@ class DryRun:
 
     def record_iteration(self, timer: StageTimer, memory: DeviceMemory) -> None:
         """Records an iteration."""
-        self._done += 1
-        if self._done == 1:
+        self._iterated += 1
+        if self._iterated == 1:
             memory.renew()
-        if self._done == WARM_UP:
+        if self._iterated == WARM_UP:
             timer.forget()
-        if self._done < WARM_UP + self._iterations:
+        if self._iterated < WARM_UP + self._iterations:
             return
         steps = self._step_counts[len(self._measurements)]
         self._measurements.insert(
@@ -80,7 +80,7 @@ class DryRun:
                 "stage_s": list(timer.stage_s),
             },
         )
-        self._done = 0
+        self._iterated = 0
 
     def report(self, parameters: int, device: torch.device) -> None:
         """Writes the line of JSON."""

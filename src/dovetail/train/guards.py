@@ -149,6 +149,7 @@ class ScriptGuard:
         self._allowed = True
         self._steps: int | None = None
 
+        # A hook, since the script may have its own reference to `optimizer.step`.
         def check_caller(*_: object) -> None:
             if not self._allowed:
                 raise RuntimeError(
@@ -156,6 +157,7 @@ class ScriptGuard:
                     " take optimizer.step() out of the loop"
                 )
 
+        # Marked, or the optimizer would count as one with hooks of the script (`elementwise`).
         check_caller.of_dovetail = True  # type: ignore[attr-defined]
         optimizer.register_step_pre_hook(check_caller)
 

@@ -18,7 +18,7 @@ from dovetail.train.data.loader import Batch, BatchLoader, mix_seeds, seed_all, 
 from dovetail.train.data.samples import Indices, SampleOrder
 from dovetail.train.dry_run import DryRun
 from dovetail.train.guards import ScriptGuard
-from dovetail.train.measure.reporter import TrainingReporter
+from dovetail.train.measure.reporter import TrainingReports
 from dovetail.train.measure.stages import INPUT, NETWORK, StageTimer
 from dovetail.train.membership.agent_connection import AgentConnection
 from dovetail.train.membership.liveness import LivenessThread
@@ -34,7 +34,7 @@ from dovetail.train.process import out_of_memory
 from dovetail.train.process.background import exit_process
 from dovetail.train.process.device import DeviceMemory, synchronize
 from dovetail.train.process.environment import WorkerEnvironment, hide_secret, warn
-from dovetail.train.state.checkpoint import DATA, SavePolicy, TrainingPosition
+from dovetail.train.state.checkpoint import DATA, CheckpointPolicy, TrainingPosition
 from dovetail.train.state.state import TrainingState, hash_values
 from dovetail.train.sync.gradients import Gradients
 from dovetail.train.sync.process_group import GroupBroken, OperationStuck
@@ -116,7 +116,7 @@ class TrainingLoop:
         self._outcome: IterationOutcome | GroupBroken | None = None
         self._under_way = self._stopping = self._ends = self._stopped = False
         self._mailbox = Mailbox(environment.number)
-        self._saving = SavePolicy(
+        self._saving = CheckpointPolicy(
             None if environment.dry_run_steps else folder or environment.folder,
             environment.checkpoint_s or checkpoint_s,
             parts,
@@ -428,7 +428,7 @@ class TrainingLoop:
             begin=self._saving.first_state,
             enters=self._apply_memory_bound,
         )
-        self._reporter = TrainingReporter(
+        self._reporter = TrainingReports(
             self._send,
             self._progress,
             self._timer,

@@ -88,7 +88,7 @@ class Job(TrainingLoop):
         )
         self._joined = self._begun = self._by_pass = self._broken_off = self._looked_at_loss = False
 
-    # Properties. Reading one joins the other workers, since the answer depends on them.
+    # Properties. Reading one enters the first generation, since the answer may come from others.
 
     @property
     def first(self) -> bool:
@@ -223,6 +223,8 @@ class Job(TrainingLoop):
             while not self._complete_or_stopped:
                 yield from self._iteration()
         except GeneratorExit:
+            # A `break`, or an error in the script: only code after the loop can tell which, and
+            # ends training for all workers at its first look at the job.
             self._broken_off = True
             raise
         self._finish()
@@ -255,6 +257,7 @@ class Job(TrainingLoop):
         p, per_epoch = self._progress, self._order.per_epoch
         try:
             while True:
+                # Without the whole state the script must not see the model: no pass begins.
                 while self._membership.is_catching_up and not self._complete_or_stopped:
                     self._work_without_samples()
                 self._find_pass()
@@ -275,6 +278,7 @@ class Job(TrainingLoop):
 
     def _take_part(self) -> None:
         """Joins the other workers, unless done; ends training for all after a `break`."""
+        # Not while an error is under way: a script that fails must not count as finished.
         if not self._joined:
             self._join()
         elif self._broken_off and sys.exc_info()[1] is None:
@@ -290,6 +294,8 @@ class Job(TrainingLoop):
     def _end_for_all(self) -> None:
         """Ends training on all workers without the current iteration."""
         self._broken_off, self._stopping, self._due = False, True, NOTHING
+        # The others are in the middle of this iteration. Without this worker's part of the sums,
+        # they would take it for one that hangs.
         if self._under_way:
             self._mine, self._ends = [], True
             if self._outcome is None:

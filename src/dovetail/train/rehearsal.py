@@ -70,7 +70,7 @@ ProcessStarter = Callable[[dict[str, str]], RehearsalProcess]
 
 
 @dataclass(slots=True)
-class RehearsedWorker:
+class RehearsalWorker:
     """A worker of a rehearsal, and all its messages. `reader` reads its connection."""
 
     number: int
@@ -94,7 +94,7 @@ class Rehearsal:
         self._starter = starter
         self._place = Path(tempfile.mkdtemp(prefix="dvt"))  # short: Unix socket paths are limited
         self.folder = folder or self._place / "job"
-        self.workers: dict[int, RehearsedWorker] = {}
+        self.workers: dict[int, RehearsalWorker] = {}
         self._regroup: Regroup | None = None
         self._meets: dict[int, Meet] = {}
         self._lock = threading.Condition()
@@ -139,7 +139,7 @@ class Rehearsal:
                 }
             )
             with self._lock:
-                self.workers[number] = RehearsedWorker(number, process)
+                self.workers[number] = RehearsalWorker(number, process)
 
     def regroup(
         self,
@@ -233,14 +233,14 @@ class Rehearsal:
 
     # The sockets.
 
-    def _tell(self, worker: RehearsedWorker, message: ToWorker) -> None:
+    def _tell(self, worker: RehearsalWorker, message: ToWorker) -> None:
         if worker.peer is not None:
             try:
                 worker.peer.sendall(TO_WORKER.encode(message))
             except OSError:
                 self._close(worker)
 
-    def _close(self, worker: RehearsedWorker) -> None:
+    def _close(self, worker: RehearsalWorker) -> None:
         if worker.peer is not None:
             with suppress(OSError):
                 worker.peer.shutdown(socket.SHUT_RDWR)
@@ -255,7 +255,7 @@ class Rehearsal:
             threading.Thread(target=self._read, args=(peer,), daemon=True).start()
 
     def _read(self, peer: socket.socket) -> None:
-        worker: RehearsedWorker | None = None
+        worker: RehearsalWorker | None = None
         with LineConnection(peer) as connection, suppress(OSError):
             for line in connection.lines():
                 message = FROM_WORKER.decode(line)
@@ -268,7 +268,7 @@ class Rehearsal:
                 worker.peer = None
             self._lock.notify_all()
 
-    def _greet(self, hello: Hello, peer: socket.socket) -> RehearsedWorker:
+    def _greet(self, hello: Hello, peer: socket.socket) -> RehearsalWorker:
         assert hello.token == TOKEN_OF_REHEARSALS
         number = int(hello.worker.rpartition("/")[2])
         self.until(lambda: number in self.workers)
@@ -281,7 +281,7 @@ class Rehearsal:
                 self._tell(worker, meet)
         return worker
 
-    def _note(self, worker: RehearsedWorker, message: FromWorker) -> None:
+    def _note(self, worker: RehearsalWorker, message: FromWorker) -> None:
         with self._lock:
             worker.messages.append(message)
             if isinstance(message, Meeting):

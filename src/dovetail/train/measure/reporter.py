@@ -16,7 +16,7 @@ REPEAT_S = 30.0
 """The last report is repeated after this long, while the script does other things than training."""
 
 
-class TrainingReporter:
+class TrainingReports:
     """Reports for the job; only the leading worker calls `record_iteration`."""
 
     def __init__(

@@ -235,6 +235,7 @@ class Membership:
         self._trained = True
         if isinstance(self._transfer, StateSender):
             self._transfer.stepped()
+        # Not when the last slice arrives: only this step brings it up to the step of the senders.
         if isinstance(self._transfer, StateReceiver) and self._transfer.complete:
             self._progress.known, self._tainted = True, False
         if any(self.learning) and not verdict.learning:

@@ -194,6 +194,7 @@ class CheckpointWriter:
                 self._thread = None
 
     def _write(self, state: CheckpointValues) -> None:
+        # Until the file is there: after an unexpected error no worker may leave on its account.
         self._safe = False
         try:
             write(self._folder, state["step"], state)
@@ -204,7 +205,7 @@ class CheckpointWriter:
             self._safe = True
 
 
-class SavePolicy:
+class CheckpointPolicy:
     """The checkpoints of a job; without a folder there are none."""
 
     def __init__(

@@ -31,11 +31,8 @@ ELEMENTWISE = frozenset(
 
 KEPT = "keep: "
 """Prefix of the names of objects from `keep=`, among the others."""
-
-
 EXTRA = "_extra_state"
 """Suffix of the names of a module's extra state."""
-
 
 StateDict = dict[str, Any]
 """What `state_dict()` returns: torch itself gives its values no narrower type."""
@@ -250,10 +247,7 @@ class TrainingState:
         self._freeze(settings["frozen"])
 
     def whole(self) -> StateValues:
-        """Returns the whole state as a dictionary of copies on the CPU.
-
-        Tied weights are one tensor in the copy too, and are saved once.
-        """
+        """Returns the whole state as a dictionary of copies on the CPU."""
         state: StateValues = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -261,6 +255,7 @@ class TrainingState:
             "frozen": self._frozen(),
             "begun": self._begun,
         }
+        # By memory: tied weights must be one tensor when the file is read again.
         copies: dict[MemoryKey, Tensor] = {}
 
         def copy_once(t: Tensor) -> Tensor:
@@ -298,9 +293,9 @@ class TrainingState:
         return [not p.requires_grad for p in self.model.parameters()]
 
     def _freeze(self, frozen: list[bool]) -> None:
-        for p, stays in zip(self.model.parameters(), frozen, strict=True):
-            if p.requires_grad == stays:
-                p.requires_grad_(not stays)
+        for p, is_frozen in zip(self.model.parameters(), frozen, strict=True):
+            if p.requires_grad == is_frozen:
+                p.requires_grad_(not is_frozen)
 
     def _split(self) -> tuple[StateDict, list[Tensor]]:
         tensors: list[Tensor] = []

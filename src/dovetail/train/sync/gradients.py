@@ -114,7 +114,8 @@ class Gradients:
         self._touched, self._arrived = [False] * count, [False] * count
         self._loss, self._weight = None, 0.0
         self._weighted = self._by_weight = self._by_samples = False
-        if group.size > 1:  # a group of one cannot break, so nothing is ever rolled back
+        # A group of one cannot break, so nothing is ever rolled back.
+        if group.size > 1:
             self._buffers.begin()
             self._backup.remember([*self._extras.buffers, *self._buffers.at_risk()])
         for bucket in self._buckets:
@@ -251,6 +252,8 @@ class Gradients:
     def _sums_of_all(self, part: float, first: bool, end: bool) -> IterationSums:
         """Returns the sums of all workers once all gradients are summed too. Raises GroupBroken."""
         assert self._group is not None
+        # Also buckets that are not filled: a parameter may have no gradient here but one on another
+        # worker, which waits for this one in the same sum.
         self._send_all()
         flags = [*self._flags(end), *self._touched, *self._buffers.changed()]
         self._extras.fill(self._loss, self._weight, flags, part=part, first=first)

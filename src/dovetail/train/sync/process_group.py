@@ -198,46 +198,49 @@ class WorkerGroup:
         self._control, self._data, self._by_nccl = control, data, by_nccl
         self.patience = PATIENT
 
-    def sum_control(self, values: torch.Tensor) -> Operation:
+    def sum_control(self, values: torch.Tensor) -> SumOperation:
         """Sums small CPU tensors over all workers, in place."""
-        if self._control is None:
-            return COMPLETED
-        what = "step agreement"
-        work = start_operation(lambda g: g.allreduce([values]), self._control, what)
-        return PendingCollective(work, self.patience, what)
+        return self._sum(self._control, values, "step agreement")
 
     def sum_gradients(self, flat: torch.Tensor) -> SumOperation:
         """Sums gradients over all workers, in place."""
-        if self._data is None:
-            return COMPLETED
-        what = "gradients"
-        work = start_operation(lambda g: g.allreduce([flat]), self._data, what)
         kind = PendingDeviceCollective if self._by_nccl else PendingCollective
-        return kind(work, self.patience, what)
+        return self._sum(self._data, flat, "gradients", kind)
+
+    def _sum(
+        self,
+        group: ProcessGroup | None,
+        tensor: torch.Tensor,
+        what: str,
+        kind: type[PendingCollective] = PendingCollective,
+    ) -> SumOperation:
+        if group is None:
+            return COMPLETED
+        return kind(start_operation(lambda: group.allreduce([tensor]), what), self.patience, what)
 
     def gather(self, row: torch.Tensor) -> torch.Tensor:
         """Returns the rows of all workers, by rank. Raises GroupBroken."""
-        if self._control is None:
+        group, what = self._control, "entering"
+        if group is None:
             return row.unsqueeze(0).clone()
         rows = [torch.empty_like(row) for _ in range(self.size)]
-        what = "entering"
-        work = start_operation(lambda g: g.allgather([rows], [row]), self._control, what)
+        work = start_operation(lambda: group.allgather([rows], [row]), what)
         PendingCollective(work, self.patience, what).wait()
         return torch.stack(rows)
 
     def send(self, tensor: torch.Tensor, to: int, tag: int) -> Operation:
         """Sends a CPU tensor to one worker."""
-        assert self._control is not None
-        what = "sending state"
-        work = start_operation(lambda g: g.send([tensor], to, tag), self._control, what)
-        return PendingMessage(work, what)
+        group, what = self._control, "sending state"
+        assert group is not None
+        return PendingMessage(start_operation(lambda: group.send([tensor], to, tag), what), what)
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Operation:
         """Receives a CPU tensor from one worker, in place."""
-        assert self._control is not None
-        what = "receiving state"
-        work = start_operation(lambda g: g.recv([tensor], source, tag), self._control, what)
-        return PendingMessage(work, what)
+        group, what = self._control, "receiving state"
+        assert group is not None
+        return PendingMessage(
+            start_operation(lambda: group.recv([tensor], source, tag), what), what
+        )
 
     def abandon(self) -> None:
         """Aborts pending GPU operations, from any thread: the main thread may block in one."""
@@ -268,10 +271,10 @@ def abort(group: ProcessGroup) -> None:
         group.abort()
 
 
-def start_operation(call: Callable[[ProcessGroup], Work], group: ProcessGroup, what: str) -> Work:
+def start_operation(call: Callable[[], Work], what: str) -> Work:
     """Starts an operation and returns it. Raises GroupBroken."""
     try:
-        return call(group)
+        return call()
     except RuntimeError as error:
         raise GroupBroken(f"{what}: {first_line(error)}") from None
 
@@ -291,6 +294,7 @@ def connect(
     Gradients use NCCL if each worker has a GPU of its own, else gloo. Agreements stay off NCCL
     because they must not wait for its stream.
     """
+    # All workers connect in this order. Each call waits for all the others to make the same one.
     control = gloo(store("control"), rank, size, host, threads=CONTROL_THREADS)
     by_nccl = device.type == "cuda" and have_separate_gpus(store("devices"), rank, size, device)
     if by_nccl:
@@ -305,6 +309,7 @@ def have_separate_gpus(store: Store, rank: int, size: int, device: torch.device)
 
     Every worker gets the same answer. Raises RuntimeError.
     """
+    # `get` waits for a worker that has not written yet, so all compare the same locations.
     store.set(str(rank), gpu_location(device))
     return len({store.get(str(one)) for one in range(size)}) == size
 

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class ByteSpan:
+class StateSpan:
     """A contiguous run of elements of one tensor; `begin` and `end` count elements."""
 
     tensor: int
@@ -50,13 +50,13 @@ class ByteSpan:
 
 def slices_of(
     tensors: Sequence[Tensor], units: Sequence[Sequence[int]], slice_bytes: int = SLICE_BYTES
-) -> list[list[ByteSpan]]:
+) -> list[list[StateSpan]]:
     """Splits all elements of all tensors into slices of about `slice_bytes`.
 
     `units` are the indices of tensors that change together. A large unit is cut so that the same
     elements of all its tensors are in one slice. If their shapes differ, the unit stays whole.
     """
-    slices: list[list[ByteSpan]] = [[]]
+    slices: list[list[StateSpan]] = [[]]
     room = slice_bytes
     for unit in units:
         for piece in _pieces([(i, tensors[i]) for i in unit], slice_bytes):
@@ -70,14 +70,14 @@ def slices_of(
     return [s for s in slices if s]
 
 
-def _pieces(unit: Sequence[tuple[int, Tensor]], slice_bytes: int) -> Iterator[list[ByteSpan]]:
+def _pieces(unit: Sequence[tuple[int, Tensor]], slice_bytes: int) -> Iterator[list[StateSpan]]:
     """Yields the spans of one unit, in pieces that can be updated independently."""
     unit = [(i, t) for i, t in unit if t.numel()]
-    single = [ByteSpan(i, 0, 1) for i, t in unit if t.numel() == 1]
+    single = [StateSpan(i, 0, 1) for i, t in unit if t.numel() == 1]
     many = [(i, t) for i, t in unit if t.numel() > 1]
     # Same indices mean the same elements only where layouts agree. Otherwise no cut is safe.
     if len({(t.shape, t.stride()) for _, t in many}) > 1:
-        yield [*single, *(ByteSpan(i, 0, t.numel()) for i, t in many)]
+        yield [*single, *(StateSpan(i, 0, t.numel()) for i, t in many)]
         return
     if not many:
         yield single
@@ -88,21 +88,21 @@ def _pieces(unit: Sequence[tuple[int, Tensor]], slice_bytes: int) -> Iterator[li
         end = min(count, begin + step)
         # Scalars (the step counter of Adam) go with the first piece: they are updated once per
         # step, with the rest of the unit.
-        yield [*(single if begin == 0 else []), *(ByteSpan(i, begin, end) for i, _ in many)]
+        yield [*(single if begin == 0 else []), *(StateSpan(i, begin, end) for i, _ in many)]
 
 
-def bytes_of(tensors: Sequence[Tensor], spans: Sequence[ByteSpan]) -> Iterator[Tensor]:
+def bytes_of(tensors: Sequence[Tensor], spans: Sequence[StateSpan]) -> Iterator[Tensor]:
     """Yields the elements of a slice as byte views; CPU tensors are not copied."""
     for span in spans:
         yield tensors[span.tensor][span.begin : span.end].view(torch.uint8)
 
 
-def pack(tensors: Sequence[Tensor], spans: Sequence[ByteSpan]) -> Tensor:
+def pack(tensors: Sequence[Tensor], spans: Sequence[StateSpan]) -> Tensor:
     """Returns the bytes of a slice as one CPU tensor."""
     return torch.cat([part.cpu() for part in bytes_of(tensors, spans)])
 
 
-def unpack(tensors: Sequence[Tensor], spans: Sequence[ByteSpan], packed: Tensor) -> None:
+def unpack(tensors: Sequence[Tensor], spans: Sequence[StateSpan], packed: Tensor) -> None:
     """Writes the bytes of a slice into the tensors."""
     begin = 0
     for part in bytes_of(tensors, spans):
@@ -146,7 +146,7 @@ class StateSender:
         self._group, self._learners, self._parts = group, tuple(learners), parts
         self._again, self._at_once = again, again or not parts.elementwise
         self._tensors: list[Tensor] = []
-        self._slices: list[list[ByteSpan]] = []
+        self._slices: list[list[StateSpan]] = []
         self._next = NO_MORE
         self._versions: list[int] = []
         self._stale = self._skeleton_sent = False
