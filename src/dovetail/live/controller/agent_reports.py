@@ -76,7 +76,7 @@ class AgentReports:
     def _heard(self, message: WorkerReport) -> None:
         job = self._jobs.get(message.job)
         if job is not None and job.gang is not None:
-            job.gang.heard(message, self._tables.now)
+            job.gang.receive(message, self._tables.now)
             self._gangs.touch(job)
 
     def _defer(self, number: int, worker_number: int, why: str) -> None:
