@@ -44,8 +44,9 @@ class FaultyNodes(EmulatedNodes):
         self._nodes[node].agent = None
         self._agent_due[node] = NEVER_S
         for number, job in list(self._jobs.items()):
-            if any(n == node for n, _ in job.gpus):
-                here = [w.number for w in job.workers.values() if w.node == node]
+            here = [w.number for w in job.workers.values() if w.node == node]
+            if not here:
+                continue
             before = len(job.out)
             # The workers elsewhere notice the loss, and report it; those of the node do not.
             job.end(here, 0, self._now)

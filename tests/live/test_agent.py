@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.live.node.agent import KILL_AGAIN_S, REPEAT_S, START_AGAIN_S, Agent
-from dovetail.live.node.fence import JOBS_KEPT, Fence, add, holds
+from dovetail.live.node.fence import JOBS_KEPT, Fence, add, contains
 from dovetail.live.node.launcher import (
     LOST_BY_NODE,
     NEVER_STARTED,
@@ -68,7 +68,7 @@ class Stage:
     stubborn: bool = False
     waits_for: str = ""
 
-    def found(self) -> list[AdoptedWorker]:
+    def adopt(self) -> list[AdoptedWorker]:
         return self.from_before
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
@@ -93,10 +93,10 @@ class Stage:
         if self.alive.pop((job, worker), None):
             self.ends.append(WorkerExit(job, worker, code))
 
-    def tell(self, job: int, worker: int, message: ToWorker) -> None:
+    def send(self, job: int, worker: int, message: ToWorker) -> None:
         self.told.append((job, worker, message))
 
-    def keep(self, job: int, worker: int, message: FromWorker) -> None:
+    def store(self, job: int, worker: int, message: FromWorker) -> None:
         self.kept.append(message)
 
     def poll(self) -> list[WorkerExit]:
@@ -347,38 +347,38 @@ def test_a_worker_hears_what_was_said_before_it_listened() -> None:
     do(agent, tell=NotifyWorkers(1, (0,), meet=Meet(2, "here")))
     do(agent, tell=NotifyWorkers(1, (0,), checkpoint=Checkpoint()))
     assert stage.told == []
-    agent.heard(1, 0, Hello("1/0", "secret", 1), 1.0)
+    agent.receive(1, 0, Hello("1/0", "secret", 1), 1.0)
     told = [message for _, _, message in stage.told]
     assert told == [Regroup(2, (0, 6)), Meet(2, "here"), Checkpoint()]
     stage.told.clear()
-    agent.heard(1, 0, Saved(5, 50), 2.0)
-    agent.hung_up(1, 0)
+    agent.receive(1, 0, Saved(5, 50), 2.0)
+    agent.disconnected(1, 0)
     do(agent, tell=NotifyWorkers(1, (0,), abandon=Abandon(2)))
-    agent.heard(1, 0, Hello("1/0", "secret", 1, generation=2), 3.0)
+    agent.receive(1, 0, Hello("1/0", "secret", 1, generation=2), 3.0)
     assert [m for _, _, m in stage.told] == [Abandon(2)], "it trains in 2 and has saved"
 
 
 def test_who_is_wanted_again_is_not_told_once_more_to_leave() -> None:
     agent, stage = scene()
     do(agent, start=start())
-    agent.heard(1, 0, Hello("1/0", "secret", 1), 1.0)
+    agent.receive(1, 0, Hello("1/0", "secret", 1), 1.0)
     do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(1, (0,))))
     do(agent, tell=NotifyWorkers(1, (0,), checkpoint=Checkpoint(leave=True)))
     do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(2, (0,))))
-    agent.hung_up(1, 0)
+    agent.disconnected(1, 0)
     stage.told.clear()
-    agent.heard(1, 0, Hello("1/0", "secret", 1, generation=1), 2.0)
+    agent.receive(1, 0, Hello("1/0", "secret", 1, generation=1), 2.0)
     assert [m for _, _, m in stage.told] == [Regroup(2, (0,))]
 
 
 def test_an_order_told_twice_lets_the_agent_repeat_the_answers() -> None:
     agent, _ = scene()
     do(agent, start=start())
-    agent.heard(1, 0, Hello("1/0", "secret", 1), 1.0)
+    agent.receive(1, 0, Hello("1/0", "secret", 1), 1.0)
     order = {"tell": NotifyWorkers(1, (0,), regroup=Regroup(1, (0, 1)))}
     assert do(agent, **order) == []
     for message in (Meeting(1, "here"), Ready(1), Entered(1, 0, 0)):
-        agent.heard(1, 0, message, 2.0)
+        agent.receive(1, 0, message, 2.0)
     said = [r.said for r in do(agent, **order)]
     assert [s.meeting or s.ready or s.entered for s in said if s] == [
         Meeting(1, "here"),
@@ -393,7 +393,7 @@ def test_the_inventory_says_all_again() -> None:
     said: list[FromWorker] = [Meeting(1, "here"), Ready(1), Entered(1, 0, 0), Saved(3, 30)]
     said += [Training(1, 4, 40, 10.0, 0.1), Finished(5, 50)]
     for message in said:
-        agent.heard(1, 0, message, 2.0)
+        agent.receive(1, 0, message, 2.0)
     stage.end(1, 0, 0)
     agent.tick(3.0)
     (state,) = agent.inventory().workers
@@ -427,26 +427,26 @@ def known(agent: Agent) -> tuple[int, int]:
 def test_one_that_trains_keeps_what_it_holds_until_it_enters_the_tighter_generation() -> None:
     agent, stage = scene()
     do(agent, start=bounded(1, 0))
-    agent.heard(1, 0, Hello("1/0", "secret", 9), 0.0)
+    agent.receive(1, 0, Hello("1/0", "secret", 9), 0.0)
     do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(1, (0,))))
-    agent.heard(1, 0, Entered(1, 0, 0), 0.0)
+    agent.receive(1, 0, Entered(1, 0, 0), 0.0)
     before = [AgentReport(3, started=WorkerStarted(1, 0, 1, 0))]
     assert do(agent, start=bounded(2, 40)) == before, "it is not within that bound yet"
     assert stage.limits == [bounded(1, 0)] and known(agent) == (1, 0)
     do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(2, (0,), memory_bytes=40)))
-    said = agent.heard(1, 0, Entered(2, 5, 80), 1.0)
+    said = agent.receive(1, 0, Entered(2, 5, 80), 1.0)
     assert said[1:] == [AgentReport(3, started=WorkerStarted(1, 0, 2, 0))]
     assert stage.limits[1:] == [bounded(2, 40)] and known(agent) == (2, 40)
     assert do(agent, start=bounded(2, 40)) == said[1:] and len(stage.limits) == 2
-    assert agent.heard(1, 0, Entered(3, 9, 99), 2.0)[1:] == [], "once"
+    assert agent.receive(1, 0, Entered(3, 9, 99), 2.0)[1:] == [], "once"
 
 
 def test_more_memory_is_given_at_once() -> None:
     agent, stage = scene()
     do(agent, start=bounded(1, 40))
-    agent.heard(1, 0, Hello("1/0", "secret", 9), 0.0)
+    agent.receive(1, 0, Hello("1/0", "secret", 9), 0.0)
     do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(1, (0,), memory_bytes=40)))
-    agent.heard(1, 0, Entered(1, 0, 0), 0.0)
+    agent.receive(1, 0, Entered(1, 0, 0), 0.0)
     do(agent, start=bounded(2, 0))
     assert stage.limits == [bounded(1, 0)] and known(agent) == (1, 0)
 
@@ -457,7 +457,7 @@ def test_one_that_was_told_nothing_yet_begins_within_its_newest_bound() -> None:
     do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(1, (0,))))
     do(agent, start=bounded(2, 40))
     assert stage.limits == [bounded(2, 40)] and known(agent) == (2, 40)
-    agent.heard(1, 0, Hello("1/0", "secret", 9), 0.0)
+    agent.receive(1, 0, Hello("1/0", "secret", 9), 0.0)
     assert stage.told == [], "the older generation, in which it was not bound, is not for it"
     do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(2, (0,), memory_bytes=40)))
     assert [m for *_, m in stage.told] == [Regroup(2, (0,), memory_bytes=40)]
@@ -466,7 +466,7 @@ def test_one_that_was_told_nothing_yet_begins_within_its_newest_bound() -> None:
 def test_one_that_was_told_may_begin_by_what_it_was_told() -> None:
     agent, stage = scene()
     do(agent, start=bounded(1, 0))
-    agent.heard(1, 0, Hello("1/0", "secret", 9), 0.0)
+    agent.receive(1, 0, Hello("1/0", "secret", 9), 0.0)
     do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(1, (0,))))
     do(agent, start=bounded(2, 40))
     assert stage.limits == [bounded(1, 0)] and known(agent) == (1, 0)
@@ -477,7 +477,7 @@ def test_a_new_agent_believes_in_a_tighter_bound_when_its_worker_says_where_it_t
     agent, _ = scene(from_before=[found])
     do(agent, start=bounded(2, 40))
     assert known(agent) == (1, 0)
-    said = agent.heard(1, 0, Hello("1/0", "t", 9, generation=2), 1.0)
+    said = agent.receive(1, 0, Hello("1/0", "t", 9, generation=2), 1.0)
     assert said == [AgentReport(3, started=WorkerStarted(1, 0, 2, 0))] and known(agent) == (2, 40)
     agent, _ = scene(from_before=[AdoptedWorker(bounded(1, 0), "t", 1.0)])
     do(agent, start=bounded(2, 40))
@@ -503,7 +503,7 @@ def test_only_the_secret_opens() -> None:
 
 def test_words_of_workers_that_nobody_knows_are_dropped() -> None:
     agent, _ = scene()
-    assert agent.heard(1, 0, Ready(1), 0.0) == []
+    assert agent.receive(1, 0, Ready(1), 0.0) == []
 
 
 def test_a_new_agent_takes_over_what_it_finds() -> None:
@@ -592,25 +592,25 @@ def test_runs_of_numbers_hold_what_was_put_in(numbers: list[int]) -> None:
     runs: list[list[int]] = []
     for number in numbers:
         add(runs, number)
-    assert [n for n in range(50) if holds(runs, n)] == sorted(set(numbers))
+    assert [n for n in range(50) if contains(runs, n)] == sorted(set(numbers))
     assert all(a[1] + 1 < b[0] for a, b in pairwise(runs)), "as few as can be"
 
 
 def test_a_fence_comes_back_from_what_it_was() -> None:
     fence = Fence()
-    fence.obeys(7)
-    fence.passes(1, 5)
+    fence.accept_epoch(7)
+    fence.accept_generation(1, 5)
     for worker in (0, 1, 2, 4):
         fence.use_up(1, worker)
     again = Fence(fence.epoch, fence.jobs())
-    assert not again.obeys(6) and not again.passes(1, 4)
+    assert not again.accept_epoch(6) and not again.accept_generation(1, 4)
     assert [w for w in range(6) if again.is_used_up(1, w)] == [0, 1, 2, 4]
 
 
 def test_a_fence_stays_small_and_forgets_the_oldest_idle_jobs_first() -> None:
     fence = Fence()
     for job in range(3 * JOBS_KEPT):
-        fence.passes(job, 1)
+        fence.accept_generation(job, 1)
         fence.use_up(job, 0)
         if job:
             fence.retire(job)

@@ -99,7 +99,7 @@ class Table:
             assert self.gang.roster.started(number, generation, now)
 
     def say(self, worker: int, now: float, **words: object) -> None:
-        self.gang.heard(WorkerReport(JOB, worker, **words), now)  # type: ignore[arg-type]
+        self.gang.receive(WorkerReport(JOB, worker, **words), now)  # type: ignore[arg-type]
 
     def enter(self, generation: int, *numbers: int, now: float = 0.0) -> None:
         for number in numbers:

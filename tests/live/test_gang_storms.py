@@ -87,7 +87,7 @@ class Programs:
         self.ever: set[tuple[int, int]] = set()
         self.exits: list[WorkerExit] = []
 
-    def found(self) -> Sequence[AdoptedWorker]:
+    def adopt(self) -> Sequence[AdoptedWorker]:
         return ()
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
@@ -118,7 +118,7 @@ class Programs:
             process.bound = order.memory_bytes
             self.check_memory(order.gpu)
 
-    def keep(self, job: int, worker: int, message: FromWorker) -> None: ...
+    def store(self, job: int, worker: int, message: FromWorker) -> None: ...
 
     def forget(self, job: int, worker: int) -> None: ...
 
@@ -126,7 +126,7 @@ class Programs:
         exits, self.exits = self.exits, []
         return exits
 
-    def tell(self, job: int, worker: int, message: ToWorker) -> None:
+    def send(self, job: int, worker: int, message: ToWorker) -> None:
         process = self.alive.get((job, worker))
         if process is not None and not isinstance(message, WorkerRefused):
             process.handle(message)
@@ -259,7 +259,7 @@ class Storm:
             if said is not None:
                 gang = self.gangs[said.job]
                 if verb == "heard":
-                    gang.heard(said, self.now)  # type: ignore[arg-type]
+                    gang.receive(said, self.now)  # type: ignore[arg-type]
                 else:
                     gang.roster.started(said.worker, said.generation, self.now)  # type: ignore[union-attr]
         if report.ended is not None:
@@ -295,10 +295,10 @@ class Storm:
         for (job, number), process in list(self.programs.alive.items()):
             if process.order.trains:
                 if not process.said and process.entered < 0:
-                    self.report(self.agent.heard(job, number, Hello("", "", 0), self.now))
+                    self.report(self.agent.receive(job, number, Hello("", "", 0), self.now))
                 said, process.said = process.said, []
                 for message in said:
-                    self.report(self.agent.heard(job, number, message, self.now))
+                    self.report(self.agent.receive(job, number, message, self.now))
         self.report(self.agent.tick(self.now))
 
     def _put(self, gang: Gang) -> None:

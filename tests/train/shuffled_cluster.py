@@ -163,7 +163,7 @@ class Forks:
         self.hub: WorkerHub
         self.kept: dict[tuple[int, int], Kept] = {}
 
-    def found(self) -> Sequence[AdoptedWorker]:
+    def adopt(self) -> Sequence[AdoptedWorker]:
         found = []
         for (job, number), kept in self.kept.items():
             code = kept.process.exitcode
@@ -198,10 +198,10 @@ class Forks:
 
     def limit(self, order: StartWorker) -> None: ...
 
-    def tell(self, job: int, worker: int, message: ToWorker) -> None:
-        self.hub.tell(job, worker, message)
+    def send(self, job: int, worker: int, message: ToWorker) -> None:
+        self.hub.send(job, worker, message)
 
-    def keep(self, job: int, worker: int, message: FromWorker) -> None:
+    def store(self, job: int, worker: int, message: FromWorker) -> None:
         self.kept[job, worker].said[type(message)] = message
         self.kept[job, worker].entered = True
 
@@ -237,7 +237,7 @@ class Node:
         clock = self._cluster.clock
 
         def hear(job: int, worker: int, message: FromWorker) -> None:
-            self.said += self.agent.heard(job, worker, message, clock.now())
+            self.said += self.agent.receive(job, worker, message, clock.now())
 
         self.forks.hub = self._hub = WorkerHub(self._cluster.loop, self._path, clock.now, hear)
         names = tuple(str(gpu) for gpu in range(GPUS))

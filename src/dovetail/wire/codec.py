@@ -16,7 +16,7 @@ from typing import Generic, NoReturn, TypeVar, Union, get_args, get_origin, get_
 
 Message = TypeVar("Message")
 _Reader = Callable[[object, str], object]
-"""Checks a value and returns it as a message holds it; the text says where it stands."""
+"""Checks a value and returns it as a field of a message; the text names that field in errors."""
 
 WHOLE_MAX = 1 << 63
 """Whole numbers from here on are no number that we would send as a fraction."""

@@ -2,7 +2,7 @@
 
 Server, client, agents and workers all speak through it. A thread that may wait calls `send` and
 `read_line`; a loop over a selector calls `receive(0)`, `take_line`, `queue` and `flush`, none of
-which waits. What a line means, who may send it and how long to wait is for the caller to say.
+which waits. The caller decides what a line means, which peer may send it, and how long to wait.
 An interrupted system call is repeated by Python itself (PEP 475).
 """
 

@@ -148,7 +148,7 @@ class WorkerGenerations:
     """The generations of worker `number`: which it was ordered into, joined, entered and lost.
 
     `ordered` is the newest order, also one without this worker; `entered` is the generation that it
-    is in, -1 before the first; `broken` says why that one cannot go on, "" while it can. `save` and
+    is in, -1 before the first; `broken` is why that one cannot go on, "" while it can. `save` and
     `leave` are what the agent asks for at the next step boundary.
     """
 
@@ -296,7 +296,7 @@ class WorkerGenerations:
         return generation in self._joined and generation in self._open
 
     def is_abandoned(self, generation: int) -> bool:
-        """Returns whether it was told to abandon a generation."""
+        """Returns whether it was ordered to abandon a generation."""
         return generation in self._abandoned
 
     def is_overtaken(self, generation: int) -> bool:

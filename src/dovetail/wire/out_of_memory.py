@@ -1,15 +1,15 @@
-"""What programs say that found no room on their GPU, by whatever library noticed.
+"""The error texts of programs that found no memory on their GPU, by library.
 
 PyTorch has a class for it (`torch.OutOfMemoryError`) that only its own allocator raises. When a
 CUDA context, cuBLAS, cuDNN or NCCL finds no room that is a `RuntimeError` (or a subclass) whose
-text alone tells, and a program that is not PyTorch has its own words.
+text alone shows the cause, and other libraries have texts of their own.
 """
 
 from __future__ import annotations
 
 import re
 
-_SAID = re.compile(
+_TEXTS = re.compile(
     r"\b(CUDA|HIP) out of memory"
     r"|\b(CUDA|HIP) error: out of memory"
     r"|\b(torch(\.cuda)?\.|c10::)OutOfMemoryError\b"
@@ -24,5 +24,5 @@ _SAID = re.compile(
 
 
 def tells_of_no_room(text: str) -> bool:
-    """Returns whether a text says that there was no room on a GPU."""
-    return _SAID.search(text) is not None
+    """Returns whether a text reports that a GPU had no memory left."""
+    return _TEXTS.search(text) is not None

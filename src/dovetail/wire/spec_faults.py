@@ -1,6 +1,6 @@
 """What is wrong with a job spec: names, sizes and paths that nobody may submit.
 
-Checked by who writes a spec, for a good message, and again by who accepts it, for safety.
+The client checks a spec for a good message, and the controller again for safety.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def faults(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def is_text(text: str) -> bool:
-    """Tells whether a text can be kept and passed to a program: UTF-8 without NUL."""
+    """Returns whether a text can be stored and passed to a program: UTF-8 without NUL."""
     try:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:

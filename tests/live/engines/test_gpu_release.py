@@ -84,7 +84,7 @@ def test_a_worker_that_an_agent_found_is_waited_for_when_it_ends(gone: int) -> N
     driver, clock = PlayedDriver(), Clock()
     release = watched(driver, clock)
     assert release.held((0,)) == ()
-    release.found((7, 0), (0,))
+    release.adopted((7, 0), (0,))
     driver.pids = {"GPU-0": [gone]}
     release.ended((7, 0))
     assert release.held((0,)) == (0,)

@@ -138,12 +138,14 @@ def test_the_cluster_is_what_the_engine_gives() -> None:
 
 def test_a_fence_on_disk_is_found_again(tmp_path: Path) -> None:
     fence = StoredFence(tmp_path / "fence.json")
-    fence.obeys(3)
-    fence.passes(1, 4)
+    fence.accept_epoch(3)
+    fence.accept_generation(1, 4)
     fence.use_up(1, 0)
     assert stat.S_IMODE((tmp_path / "fence.json").stat().st_mode) == 0o600
     again = StoredFence(tmp_path / "fence.json")
-    assert not again.obeys(2) and not again.passes(1, 3) and again.is_used_up(1, 0)
+    assert (
+        not again.accept_epoch(2) and not again.accept_generation(1, 3) and again.is_used_up(1, 0)
+    )
     (tmp_path / "fence.json").write_text('{"epoch": ')
     assert StoredFence(tmp_path / "fence.json").epoch == -1
 

@@ -43,7 +43,7 @@ def folder() -> Iterator[Path]:
     yield path
     for workers in {order.parent.parent for order in path.glob("*/*/order.json")}:
         launcher = ProcessLauncher(workers)
-        for found in launcher.found():
+        for found in launcher.adopt():
             launcher.signal(found.order.job, found.order.worker, signal.SIGKILL)
         until(lambda one=launcher: (one.poll(), not one.alive)[1])  # type: ignore[misc]
     shutil.rmtree(path)
@@ -325,7 +325,7 @@ def agent_that_dies(folder: Path, start: StartWorker) -> int:
         try:
             agent = Agent(0, ("slot",), ProcessLauncher(folder / "workers"))
             agent.handle(AgentOrder(1, start=start), 5.0)
-            agent.heard(7, 0, Entered(1, 10, 100), 6.0)
+            agent.receive(7, 0, Entered(1, 10, 100), 6.0)
             os.write(write, b"started")
             time.sleep(60)
         finally:
@@ -368,7 +368,7 @@ def test_a_new_agent_knows_by_which_limits_a_worker_goes(folder: Path) -> None:
     told: list[StartWorker] = []
     setting = ProcessSettings()
     setting.limit = told.append  # type: ignore[method-assign]
-    (found,) = ProcessLauncher(folder / "workers", setting).found()
+    (found,) = ProcessLauncher(folder / "workers", setting).adopt()
     assert (found.order, found.token, found.started_s) == (newer, "t", 5.0)
     assert told == [newer], "the agent before may have died between the word and the deed"
 
@@ -389,9 +389,9 @@ def test_a_new_agent_learns_how_a_worker_ended_meanwhile(folder: Path) -> None:
     agent_that_dies(folder, order(folder, *python(text)))
     until((folder / "workers" / "7-0" / "exit.json").exists)
     launcher = ProcessLauncher(folder / "workers")
-    found = launcher.found()
+    found = launcher.adopt()
     until(lambda: found[0].exit or launcher.poll())
-    again = ProcessLauncher(folder / "workers").found()
+    again = ProcessLauncher(folder / "workers").adopt()
     assert [f.exit for f in again] == [WorkerExit(7, 0, 5)]
     assert again[0].said == (Entered(1, 10, 100),)
 
@@ -510,10 +510,10 @@ def test_a_worker_of_another_release_is_ended_and_cleared_away(folder: Path) -> 
     written = json.loads((path / "order.json").read_bytes())
     written["start"]["unheard_of"] = 1
     (path / "order.json").write_text(json.dumps(written))
-    assert ProcessLauncher(folder / "workers").found() == []
+    assert ProcessLauncher(folder / "workers").adopt() == []
     until(lambda: not is_there(process))
     assert json.loads((path / "exit.json").read_bytes())["exit_code"] == -signal.SIGKILL
-    assert ProcessLauncher(folder / "workers").found() == []
+    assert ProcessLauncher(folder / "workers").adopt() == []
     assert not path.exists()
 
 
@@ -528,8 +528,8 @@ def test_an_order_that_cannot_be_read_just_now_is_no_reason_to_forget_a_worker(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_bytes", fails)
         with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
-            ProcessLauncher(folder / "workers").found()
-    assert len(ProcessLauncher(folder / "workers").found()) == 1
+            ProcessLauncher(folder / "workers").adopt()
+    assert len(ProcessLauncher(folder / "workers").adopt()) == 1
 
 
 def keeper_of(folder: Path, name: str) -> int:
@@ -548,7 +548,7 @@ def test_another_process_with_the_number_of_a_keeper_is_left_alone(folder: Path)
     keeper.write(str(folder / "workers" / "7-0"), "keeper.json", {"pid": os.getpid(), "start": "1"})
     lock = os.open(folder / "workers" / "7-0" / "lock", os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    (found,) = ProcessLauncher(folder / "workers").found()
+    (found,) = ProcessLauncher(folder / "workers").adopt()
     os.close(lock)
     assert isinstance(found, AdoptedWorker) and found.exit == WorkerExit(7, 0, -9, LOST)
 
@@ -563,7 +563,7 @@ def test_a_worker_whose_keeper_was_given_up_never_runs(
     monkeypatch.setattr(processes, "NAMED_WITHIN_S", 0.0)
     with (path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        (found,) = launcher.found()
+        (found,) = launcher.adopt()
         assert found.exit == WorkerExit(7, 0, -9, LOST)
         monkeypatch.setattr(keeper, "Keeper", lambda: None)
         keeper.main(str(path), lock.fileno())
@@ -595,7 +595,7 @@ def test_keepers_without_a_name_hold_an_agent_up_once_and_a_full_disk_does_not_e
         return begins(path)
 
     monkeypatch.setattr(keeper, "claim_start", full_at_first)
-    found = launcher.found()
+    found = launcher.adopt()
     assert [one.exit for one in found] == [WorkerExit(7, worker, -9, LOST) for worker in range(3)]
     assert tried == [str(paths[0])] + [str(path) for path in paths]
     assert processes.NAMED_WITHIN_S <= slept[0] < processes.NAMED_WITHIN_S + 5
@@ -615,7 +615,7 @@ def test_a_stopped_worker_and_a_stopped_keeper_are_killed_all_the_same(folder: P
 def test_what_an_agent_began_to_write_is_no_worker(folder: Path) -> None:
     (folder / "workers" / "7-0").mkdir(parents=True)
     (folder / "workers" / "7-0" / ".order.json.0f9a").write_text('{"start": {"jo')
-    assert ProcessLauncher(folder / "workers").found() == []
+    assert ProcessLauncher(folder / "workers").adopt() == []
     assert list((folder / "workers").iterdir()) == []
 
 
@@ -623,9 +623,9 @@ def test_a_word_cut_off_by_a_crash_was_not_said(folder: Path) -> None:
     agent_that_dies(folder, order(folder, "sleep", FOR_EVER_S))
     said = folder / "workers" / "7-0" / "said"
     launcher = ProcessLauncher(folder / "workers")
-    launcher.keep(7, 0, Finished(20, 200))
+    launcher.store(7, 0, Finished(20, 200))
     said.write_bytes(said.read_bytes() + b'{"m":"Finis')
-    (found,) = launcher.found()
+    (found,) = launcher.adopt()
     assert found.said == (Entered(1, 10, 100), Finished(20, 200))
 
 

@@ -33,7 +33,7 @@ class Scene:
     def admits(self, job: int, worker: int, token: str) -> bool:
         return (job, worker, token) == (1, 0, SECRET)
 
-    def hung_up(self, job: int, worker: int) -> None:
+    def disconnected(self, job: int, worker: int) -> None:
         self.hung_up_.append((job, worker))
 
     def call(self, *said: FromWorker) -> socket.socket:
@@ -92,7 +92,7 @@ def test_a_worker_has_one_line_and_it_is_the_newest(scene: Scene) -> None:
     with scene.call(hello()) as first, scene.call(hello()) as second:
         assert not is_open(first)
         assert scene.hung_up_ == [(1, 0)] and scene.heard == [hello(), hello()]
-        scene.hub.tell(1, 0, Checkpoint())
+        scene.hub.send(1, 0, Checkpoint())
         second.settimeout(PATIENCE_S)
         assert TO_WORKER.decode(second.recv(1000)) == Checkpoint()
         scene.turn()

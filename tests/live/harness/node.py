@@ -43,7 +43,7 @@ class Machine:
         self._truth = truth
         self._kept: dict[tuple[int, int], _Kept] = {}
 
-    def found(self) -> Sequence[AdoptedWorker]:
+    def adopt(self) -> Sequence[AdoptedWorker]:
         """Returns the workers of earlier agents."""
         found = []
         for (job, number), kept in self._kept.items():
@@ -82,13 +82,13 @@ class Machine:
         else:
             self._programs.signal(process, number)
 
-    def tell(self, job: int, worker: int, message: ToWorker) -> None:
+    def send(self, job: int, worker: int, message: ToWorker) -> None:
         """Passes a message to a worker."""
         process = self._kept[job, worker].process
         if isinstance(process, Trainer) and process.connected:
             self._trainers.hear(process, message)
 
-    def keep(self, job: int, worker: int, message: FromWorker) -> None:
+    def store(self, job: int, worker: int, message: FromWorker) -> None:
         """Keeps what a worker said."""
         self._kept[job, worker].said[type(message)] = message
 
@@ -189,7 +189,7 @@ class Node:
         job, number = process.job, process.order.worker
         if not self.agent.admits(job, number, token):
             return False
-        self._pass_on(self.agent.heard(job, number, message, self._line.now))
+        self._pass_on(self.agent.receive(job, number, message, self._line.now))
         return True
 
     def look(self) -> None:

@@ -90,7 +90,7 @@ class AgentReports:
     def _heard(self, message: WorkerReport) -> None:
         job = self.jobs.get(message.job)
         if job is not None and job.gang is not None:
-            job.gang.heard(message, self.tables.now)
+            job.gang.receive(message, self.tables.now)
             self.gangs.touch(job)
 
     def _defer(self, number: int, worker_number: int, why: str) -> None:

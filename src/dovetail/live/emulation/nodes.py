@@ -81,7 +81,7 @@ class SyntheticLauncher:
         self.ends: list[WorkerExit] = []
         self.incarnation = 0
 
-    def found(self) -> Sequence[AdoptedWorker]:
+    def adopt(self) -> Sequence[AdoptedWorker]:
         """Returns nothing: synthetic workers die with the process of their agents."""
         return ()
 
@@ -102,14 +102,14 @@ class SyntheticLauncher:
         """Ends a worker at once; one that hangs is ended by SIGKILL alone."""
         self._nodes.signal_worker(job, worker, number)
 
-    def tell(self, job: int, worker: int, message: ToWorker) -> None:
+    def send(self, job: int, worker: int, message: ToWorker) -> None:
         """Passes a message to a worker."""
         known = self._nodes._jobs.get(job)
         if known is not None:
             known.hear(worker, message, self._nodes._now)
             self._nodes._touch(job)
 
-    def keep(self, job: int, worker: int, message: FromWorker) -> None:
+    def store(self, job: int, worker: int, message: FromWorker) -> None:
         """Does nothing: no later agent will adopt these workers."""
 
     def poll(self) -> Sequence[WorkerExit]:
@@ -260,7 +260,7 @@ class EmulatedNodes:
         if node.agent is None:
             return []
         if event.message is not None:
-            return node.agent.heard(event.job, event.worker, event.message, self._now)
+            return node.agent.receive(event.job, event.worker, event.message, self._now)
         node.ends.append(WorkerExit(event.job, event.worker, event.exit_code))
         return self._tick_agent(event.node)
 

@@ -162,23 +162,23 @@ class AgentServer:
     def receive(self, link: _Controller, text: bytes) -> None:
         """Carries out a line of a controller."""
         try:
-            said = TO_AGENTS.decode(text)
+            message = TO_AGENTS.decode(text)
         except WireError as error:
             self._log(f"an order that cannot be read: {error}")
             link.channel.close()
             return
-        if isinstance(said, Dismiss):
+        if isinstance(message, Dismiss):
             # Any process of this user may shut the cluster down, also without a controller.
             self._log("dismissed: ending all workers")
-            self.end_workers(said.grace_s)
+            self.end_workers(message.grace_s)
             self._dismissed = True
             return
-        assert isinstance(said, Addressed)
-        if not 0 <= said.node < self._count:
+        assert isinstance(message, Addressed)
+        if not 0 <= message.node < self._count:
             return
-        link.epoch = max(link.epoch, said.order.epoch)
+        link.epoch = max(link.epoch, message.order.epoch)
         self._epoch = max(self._epoch, link.epoch)
-        self.publish(self._nodes.handle(said.node, said.order, self._clock()))
+        self.publish(self._nodes.handle(message.node, message.order, self._clock()))
 
     def disconnected(self, link: _Controller) -> None:
         """Removes a connection that was closed."""

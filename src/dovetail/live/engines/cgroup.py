@@ -26,7 +26,7 @@ PREFIX = "dovetail-"
 """Begins the name of the group of each cluster."""
 SLACKS = (1.05, 1.1, 1.2, 1.5)
 """How many times what its processes hold a group gets, until the kernel takes that for a bound:
-it holds something for them too, and they may hold more by then."""
+the kernel accounts memory of its own to them, and they may use more by then."""
 LEFT_S = 3600.0
 """An empty group in which nothing has changed for so long was left by an agent that was killed."""
 
@@ -52,6 +52,7 @@ class ControlGroups:
             for controller in ("cpu", "memory")
         )
         tracking = _tracking(root, own, name)
+        # Version 1 goes first: a machine with both has its controllers there.
         if cpu or memory:
             return ControlGroups(1, cpu, memory, tracking)
         unified = root / own.get("", "").lstrip("/")
@@ -72,14 +73,14 @@ class ControlGroups:
     @property
     def enforces(self) -> frozenset[str]:
         """Returns what is really enforced, of `SHARE` and `MEMORY`."""
-        held = ((SHARE, self.cpu), (MEMORY, self.memory))
-        return frozenset(what for what, group in held if group is not None)
+        groups = ((SHARE, self.cpu), (MEMORY, self.memory))
+        return frozenset(limit for limit, group in groups if group is not None)
 
     def make(self, key: str, share: float, memory_bytes: int) -> tuple[str, ...]:
         """Makes the groups of a worker; returns the files into which it writes itself."""
-        joined = self._join((self.cpu, self.memory, self.tracking), key)
+        files = self._join((self.cpu, self.memory, self.tracking), key)
         self.limit(key, share, memory_bytes)
-        return joined
+        return files
 
     def track(self, key: str) -> tuple[str, ...]:
         """Makes the group that lists a worker's processes; returns the file to write itself to."""
@@ -191,9 +192,9 @@ def _version_2(unified: Path, name: str) -> ControlGroups:
         return ControlGroups(0, None, None)
     _write(group / "cgroup.subtree_control", CONTROLLERS)
     with contextlib.suppress(OSError):
-        given = (group / "cgroup.subtree_control").read_text(encoding="ascii").split()
+        delegated = (group / "cgroup.subtree_control").read_text(encoding="ascii").split()
         return ControlGroups(
-            2, group if "cpu" in given else None, group if "memory" in given else None
+            2, group if "cpu" in delegated else None, group if "memory" in delegated else None
         )
     return ControlGroups(0, None, None)
 

@@ -152,7 +152,7 @@ def running_engine(home: Path) -> Path:
 
 
 def agent_lock(home: Path) -> Path:
-    """Returns the file whose lock the process of the agents holds while it lives."""
+    """Returns the file that the process of the agents has locked while it lives."""
     return home / "nodes" / "agent.lock"
 
 
@@ -264,16 +264,16 @@ class Engine:
 
     def _check_devices(self) -> None:
         """Raises InputError if the agents that run have other GPUs than are seen from here."""
-        kept = None if self.paced else stored_names(self._home / "nodes" / "0")
-        here = () if kept is None else devices_of(self._spec)[0].names
-        if kept is not None and kept != here:
+        theirs = None if self.paced else stored_names(self._home / "nodes" / "0")
+        ours = () if theirs is None else devices_of(self._spec)[0].names
+        if theirs is not None and theirs != ours:
             raise InputError(
                 "--engine",
-                f"agents that run here have {', '.join(kept)}, not {', '.join(here)}",
+                f"agents that run here have {', '.join(theirs)}, not {', '.join(ours)}",
                 "say the same CUDA_VISIBLE_DEVICES, or first: dovetail down --drain",
             )
 
 
 def is_running(home: Path) -> bool:
-    """True if a process of agents holds the lock of a home."""
+    """True if the process of the agents of a home runs."""
     return is_locked(agent_lock(home))

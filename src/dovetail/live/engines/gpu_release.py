@@ -83,15 +83,15 @@ class GpuRelease:
         return GpuRelease(nvml, names, has_host_pids=_is_host_pid_namespace(proc))
 
     def started(self, key: Key, gpus: Sequence[int]) -> None:
-        """Takes note of what is in use on the GPUs of a worker that is about to start."""
+        """Records the memory in use on the GPUs of a worker that is about to start."""
         self._before[key] = {gpu: self._used_bytes(gpu) for gpu in gpus}
 
-    def found(self, key: Key, gpus: Sequence[int]) -> None:
+    def adopted(self, key: Key, gpus: Sequence[int]) -> None:
         """Registers a worker that was running already, unless its start was seen."""
         self._before.setdefault(key, dict.fromkeys(gpus, float(IN_USE_BYTES)))
 
     def ended(self, key: Key) -> None:
-        """Takes note that a worker has ended; its memory may not be free yet."""
+        """Records that a worker has ended; its memory may not be free yet."""
         for gpu, before_bytes in self._before.pop(key, {}).items():
             self._earlier[gpu] = self._end(gpu, before_bytes)
 
@@ -130,9 +130,10 @@ class GpuRelease:
                 handle = self._handle(gpu)
                 listed = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
                 return any(not _exists(int(process.pid)) for process in listed)
-            except self._nvml.NVMLError:  # not known of this kind of GPU, or not told to us
+            except self._nvml.NVMLError:  # this kind of GPU, or this container, has no list
                 pass
         used_bytes, now = self._used_bytes(gpu), self._clock()
+        # The driver frees in steps. What has stopped falling belongs to another program.
         if used_bytes < earlier.used_bytes:
             earlier.fell_s = now
         earlier.used_bytes = used_bytes

@@ -1,14 +1,15 @@
 """The keeper of one worker: a small process that outlives the agent and records the exit status.
 
 Run as `python -I -S keeper.py FOLDER LOCK`; it imports nothing of ours, reads `FOLDER/order.json`,
-and holds the open file LOCK, whose lock says that it lives.
-The worker is a session of its own; whatever it forks belongs to it and dies with it, even what
-left its process group, for the keeper is their reaper: orphans are reaped as they exit. If the
-keeper itself is killed the worker dies with it, and the agent ends the rest, by the mark that all
-of them bear (`orphans`). The exit status of the worker is on disk (`status.json`) before what it
-left behind is killed, and once more (`exit.json`, which frees the GPU) after the last of that is
-gone. Signals to the keeper are passed on to the worker's group, SIGUSR1 as SIGKILL: only who reaps
-a process can signal it without hitting a stranger that has its number by now.
+and keeps the file LOCK open: its lock shows that the keeper lives.
+
+The worker is a session of its own. Whatever it forks dies with it, even what left its process
+group: the keeper is the subreaper of all of them, and reaps orphans as they exit. If the keeper is
+killed, the worker dies with it, and the agent ends the rest by the mark that they inherit
+(`orphans`). The exit status of the worker is on disk (`status.json`) before its orphans are killed,
+and once more (`exit.json`, which frees the GPU) after the last of them is gone. Signals to the
+keeper are passed on to the worker's group, SIGUSR1 as SIGKILL: only the parent that reaps a process
+can signal it without hitting another one that has its number by now.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ def main(folder: str, lock: int) -> None:
     write(folder, "keeper.json", {"pid": os.getpid(), "start": start_time(os.getpid())})
     if not claim_start(folder):
         return
+    # Before the fork: orphans of the worker become children of this process.
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     why, status = keeper.run(order)
     end = {"exit_code": os.waitstatus_to_exitcode(status), "why": why}
@@ -103,6 +105,7 @@ class Keeper:
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         number = signal.SIGKILL if number == KILL else number
+        # A signal before the fork is stored: `run` then starts nothing.
         if self._child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child, number)
@@ -111,7 +114,7 @@ class Keeper:
 
     def run(self, order: KeeperOrder) -> tuple[str, int]:
         """Starts the worker and returns why it could not run, if so, and its status."""
-        told, tell = os.pipe()
+        read_end, write_end = os.pipe()
         parent = os.getpid()
         passed_on = (KILL, *PASSED_ON)
         signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
@@ -119,21 +122,24 @@ class Keeper:
             return "ended before it ran", self._early
         child = os.fork()
         if child == 0:
-            exec_worker(order, parent, tell)
-        os.close(tell)
+            exec_worker(order, parent, write_end)
+        os.close(write_end)
         # The child writes its first byte after it has made its group, so that from here on the
         # group can be signalled. Signals are blocked until then: one that came between the fork
         # and this line would find no group and be lost.
-        os.read(told, 1)
+        os.read(read_end, 1)
         self._child = child
         signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
+        # The rest of the pipe is why the worker could not be executed. A successful `exec` closes
+        # the write end, so that nothing is read and the loop ends at once.
         why = ""
-        while piece := os.read(told, 4096):
+        while piece := os.read(read_end, 4096):
             why += piece.decode("utf-8", "replace")
-        os.close(told)
+        os.close(read_end)
         # The child is left a zombie until the group is killed: its number cannot be given to
         # another process meanwhile, and a signal cannot hit a stranger.
         reap_until_exit_of(child)
+        # Blocked for good: from the reaping on, the number may belong to another process.
         signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
@@ -159,12 +165,13 @@ def kill_orphans() -> None:
     dying: set[int] = set()
     patience_s = RESCAN_S
     while has_children():
-        found = children()
-        killed = [pid for pid in found if pid not in dying and kill(pid)]
+        listed = children()
+        killed = [pid for pid in listed if pid not in dying and kill(pid)]
         dying.update(killed)
-        if found and not dying:
+        if listed and not dying:
+            # All that are left run as other users: waiting for them could take forever.
             return
-        if not found:
+        if not listed:
             # A list made from all processes can miss one that comes while it is read.
             time.sleep(patience_s)
         reap(dying, time.monotonic() + patience_s)
@@ -204,31 +211,35 @@ def exec_worker(order: KeeperOrder, keeper: int, tell: int) -> None:
     """Executes the worker in this process; reports why if that fails."""
     code = CANNOT_RUN
     try:
+        # A group of its own, so that signals to the worker never reach the keeper.
         os.setsid()
         os.write(tell, b".")
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != keeper:
             # The keeper died before prctl, so no signal will come.
             os._exit(CANNOT_RUN)
+        # Before anything else of the user: what the worker forks inherits the mark.
         set_mark(order["mark"])
         set_up_process(order)
         for number in (KILL, *PASSED_ON, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
+        # `exec` keeps the mask and ignored signals: the program would never receive them.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execvpe(order["argv"][0], order["argv"], order["environment"])
     except FileNotFoundError as error:
         code = NOT_FOUND
-        word, named = order["argv"][0], os.fsdecode(error.filename)
+        word, path = order["argv"][0], os.fsdecode(error.filename)
         # A command without a slash is searched in PATH, and the error names the last folder of it.
-        sought = "/" not in word and named.endswith("/" + word)
-        report_failure(tell, f"{word if sought else named}: {error.strerror}")
+        sought = "/" not in word and path.endswith("/" + word)
+        report_failure(tell, f"{word if sought else path}: {error.strerror}")
     except OSError as error:
         code = NOT_NOW if error.errno in (*PASSING, *NO_ROOM) else CANNOT_RUN
-        named = f"{os.fsdecode(error.filename)}: " if error.filename else ""
-        report_failure(tell, f"{named}{error.strerror}")
+        subject = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        report_failure(tell, f"{subject}{error.strerror}")
     except ValueError as error:
         report_failure(tell, str(error))
     finally:
+        # Never back into the code of the keeper, of which this process is a copy.
         os._exit(code)
 
 
@@ -307,13 +318,13 @@ def children() -> list[int]:
 
 def children_by_parent() -> list[int]:
     """Returns the same from all processes, for a kernel that has no list of children."""
-    found = []
+    pids = []
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with contextlib.suppress(OSError, IndexError, ValueError):
                 if int(stat_of(int(name))[1]) == os.getpid():
-                    found.append(int(name))
-    return found
+                    pids.append(int(name))
+    return pids
 
 
 def stat_of(pid: int) -> list[str]:
@@ -344,10 +355,10 @@ def write(folder: str, name: str, what: Mapping[str, object]) -> None:
 
 
 def claim_start(folder: str) -> bool:
-    """True for the first of two that claim the start: the keeper, or an agent that gave it up.
+    """Returns True to the first of two that claim the start: the keeper, or an agent that gave up.
 
-    An agent may report a slow keeper as lost. Its worker must then never run, for another may run
-    in its place by then. Making a folder is atomic, so exactly one claim succeeds.
+    An agent may report a slow keeper as lost. Its worker must never run after that, since another
+    may run in its place. Making a folder is atomic, so exactly one claim succeeds.
     """
     try:
         os.mkdir(os.path.join(folder, "begun"), 0o700)

@@ -27,11 +27,11 @@ def last_lines(workdir: str, output: str, begin: int) -> str:
         Path(workdir, output), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     )
     try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
             return ""
-        begin = max(begin, found.st_size - LAST_BYTES)
-        said = os.pread(file, LAST_BYTES, begin)
+        begin = max(begin, status.st_size - LAST_BYTES)
+        text = os.pread(file, LAST_BYTES, begin)
     finally:
         os.close(file)
-    return "\n".join(said.decode("utf-8", "replace").splitlines()[-LAST_LINES:])
+    return "\n".join(text.decode("utf-8", "replace").splitlines()[-LAST_LINES:])

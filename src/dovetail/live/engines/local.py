@@ -56,10 +56,10 @@ class LocalProcessSettings(ProcessSettings):
 
     def must_wait(self, order: StartWorker) -> str:
         """Returns on which GPUs the memory of an earlier worker is not free yet, if on any."""
-        held = self._release.held(order.all_gpus) if self._release is not None else ()
-        if not held:
+        busy = self._release.held(order.all_gpus) if self._release is not None else ()
+        if not busy:
             return ""
-        gpus = f"GPU{'s' if len(held) > 1 else ''} {', '.join(map(str, held))}"
+        gpus = f"GPU{'s' if len(busy) > 1 else ''} {', '.join(map(str, busy))}"
         return f"the driver has not yet freed the memory of an earlier worker on {gpus}"
 
     def prepare(self, order: StartWorker, token: str) -> KeeperOrder:
@@ -89,30 +89,30 @@ class LocalProcessSettings(ProcessSettings):
         return prepared
 
     def _trains(self, order: StartWorker, token: str) -> dict[str, str]:
-        said = {
+        variables = {
             SOCKET: str(self._socket),
             WORKER: f"{order.job}/{order.worker}",
             TOKEN: token,
             FOLDER: order.folder,
             HOST: "127.0.0.1",
         }
-        return said | ({MEMORY: str(order.memory_bytes)} if order.memory_bytes else {})
+        return variables | ({MEMORY: str(order.memory_bytes)} if order.memory_bytes else {})
 
-    def _device(self, order: StartWorker, said: Mapping[str, str]) -> dict[str, str]:
+    def _device(self, order: StartWorker, environment: Mapping[str, str]) -> dict[str, str]:
         """Returns what makes a worker see its GPUs alone, and use no more than its share."""
         if not self._devices.are_gpus:
             return {VISIBLE: ""}
         mine = order.local_gpus or (order.gpu,)
         seen = {VISIBLE: ",".join(self._devices.names[g] for g in mine)}
         # The folder outlives the daemon; the pipe in it is there while it runs.
-        if order.share < 1 and Path(said.get(MPS_PIPE, MPS_PIPE_USUAL), "control").exists():
+        if order.share < 1 and Path(environment.get(MPS_PIPE, MPS_PIPE_USUAL), "control").exists():
             seen["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(max(1, round(order.share * 100)))
         return seen
 
     def limit(self, order: StartWorker) -> None:
         """Changes weight and memory bound of a running worker on a CPU slot."""
         if self._release is not None:
-            self._release.found((order.job, order.worker), order.all_gpus)
+            self._release.adopted((order.job, order.worker), order.all_gpus)
         self._groups.limit(*_bounds(order))
 
     def ran_out_of_memory(self, job: int, worker: int) -> bool:
@@ -138,12 +138,12 @@ class StoredFence(Fence):
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            said = json.loads(path.read_text(encoding="ascii"))
-            super().__init__(said["epoch"], said["jobs"])
+            stored = json.loads(path.read_text(encoding="ascii"))
+            super().__init__(stored["epoch"], stored["jobs"])
         except (OSError, ValueError, KeyError, TypeError):
             super().__init__()
 
-    def changed(self) -> None:
+    def store(self) -> None:
         """Writes the file. Not synced: a machine that loses power loses its workers too."""
         try:
             content = json.dumps({"epoch": self.epoch, "jobs": self.jobs()})
@@ -166,7 +166,7 @@ class LocalNodes:
         home: Path | None = None,
     ) -> None:
         self._clock, self._loop, self._home = clock, loop, home
-        self._said: list[AgentReport] = []
+        self._reports: list[AgentReport] = []
         self._groups = groups
         self._hubs: list[WorkerHub] = []
         self._launchers: list[ProcessLauncher] = []
@@ -179,13 +179,13 @@ class LocalNodes:
         make_private_folder(folder)
         socket = worker_socket(folder)
 
-        def hear(job: int, worker: int, message: FromWorker) -> None:
-            self._said += self.agents[node].heard(job, worker, message, self._clock())
+        def receive(job: int, worker: int, message: FromWorker) -> None:
+            self._reports += self.agents[node].receive(job, worker, message, self._clock())
 
-        hub = WorkerHub(self._loop, socket, self._clock, hear)
+        hub = WorkerHub(self._loop, socket, self._clock, receive)
         release = GpuRelease.open(devices.names) if devices.are_gpus else None
         setting = LocalProcessSettings(devices, socket, self._groups, release=release)
-        launcher = ProcessLauncher(folder / "workers", setting, hub.tell, hub.drain, self._home)
+        launcher = ProcessLauncher(folder / "workers", setting, hub.send, hub.drain, self._home)
         agent = Agent(node, devices.names, launcher, fence=StoredFence(folder / "fence.json"))
         before = stored_names(folder) or devices.names
         if agent.alive and devices.are_gpus and before != devices.names:
@@ -213,8 +213,8 @@ class LocalNodes:
             hub.tick()
         ticked = [report for agent in self.agents for report in agent.tick(now)]
         # Polling for ends reads the last messages of workers, which are reported first.
-        said, self._said = self._said, []
-        return [*said, *ticked]
+        reports, self._reports = self._reports, []
+        return [*reports, *ticked]
 
     def next_due(self) -> float:
         """Returns when `tick` has something to do whatever happens."""

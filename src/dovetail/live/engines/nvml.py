@@ -20,7 +20,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 DRIVER = Path("/proc/driver/nvidia")
 NO_BINDING = "there is an NVIDIA driver here, but no binding to it: pip install 'dovetail[gpu]'"
 IN_USE_BYTES = 1 << 30
-"""The driver itself holds less of a GPU on which nobody runs anything."""
+"""The driver itself holds less of a GPU on which no program runs."""
 GIB = 1 << 30
 
 
@@ -54,8 +54,8 @@ def gpus(
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        said = f"no GPU can be used, the driver says: {error}"
-        return GpuInventory(None, (said,) if driver.exists() else ())
+        note = f"no GPU can be used, the driver says: {error}"
+        return GpuInventory(None, (note,) if driver.exists() else ())
     notes: list[str] = []
     try:
         seen = list(_usable(nvml, notes))
@@ -64,10 +64,10 @@ def gpus(
     finally:
         nvml.nvmlShutdown()
     wanted = environ.get(VISIBLE)
-    left = visible(seen, wanted)
-    if seen and wanted and not left:
+    usable = visible(seen, wanted)
+    if seen and wanted and not usable:
         notes.append(f"{VISIBLE}={wanted} leaves none of {len(seen)} GPUs")
-    return GpuInventory(_alike(left, notes), tuple(notes))
+    return GpuInventory(_alike(usable, notes), tuple(notes))
 
 
 def visible(seen: Sequence[GpuDevice], wanted: str | None) -> list[GpuDevice]:
@@ -77,13 +77,13 @@ def visible(seen: Sequence[GpuDevice], wanted: str | None) -> list[GpuDevice]:
     """
     if wanted is None:
         return list(seen)
-    left: list[GpuDevice] = []
+    chosen: list[GpuDevice] = []
     for word in (w.strip() for w in wanted.split(",")):
-        meant = [g for g in seen if word and _is_meant(g, word)]
-        if not meant:
+        named = [g for g in seen if word and _is_meant(g, word)]
+        if not named:
             break
-        left += [g for g in meant if g not in left]
-    return left
+        chosen += [g for g in named if g not in chosen]
+    return chosen
 
 
 def _is_meant(gpu: GpuDevice, word: str) -> bool:
@@ -114,11 +114,11 @@ def _usable(nvml: Nvml, notes: list[str]) -> Iterator[GpuDevice]:
     for index in range(nvml.nvmlDeviceGetCount()):
         # The count includes GPUs that are lost, and those of others in a container or a cgroup.
         try:
-            found = list(_parts_of(nvml, nvml.nvmlDeviceGetHandleByIndex(index), place, notes))
+            parts = list(_parts_of(nvml, nvml.nvmlDeviceGetHandleByIndex(index), place, notes))
         except nvml.NVMLError as error:
             notes.append(f"GPU {index} is left out: {error}")
             continue
-        yield from found
+        yield from parts
         place += 1
 
 
@@ -137,10 +137,10 @@ def _parts_of(nvml: Nvml, gpu: NvmlDevice, place: int, notes: list[str]) -> Iter
             notes.append(f"{whole}: {used / GIB:.0f} of {total / GIB:.0f} GiB are in use already")
         yield GpuDevice(whole, whole, place, slug(_text(nvml.nvmlDeviceGetName(gpu))), total)
         return
-    found = [g for i in _instances(nvml, gpu) if (g := _instance(nvml, i, whole, place))]
-    if not found:
+    instances = [g for i in _instances(nvml, gpu) if (g := _instance(nvml, i, whole, place))]
+    if not instances:
         notes.append(f"{whole} is left out: it is partitioned (MIG) and has no instance for us")
-    yield from found
+    yield from instances
 
 
 def _is_partitioned(nvml: Nvml, gpu: NvmlDevice) -> bool:
@@ -177,10 +177,10 @@ def _mode(nvml: Nvml, gpu: NvmlDevice) -> int:
 def _memory(nvml: Nvml, handle: NvmlDevice) -> tuple[float, float]:
     """Returns memory in all and in use; 0 where a GPU has none of its own."""
     try:
-        said = nvml.nvmlDeviceGetMemoryInfo(handle)
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     except nvml.NVMLError_NotSupported:
         return 0.0, 0.0
-    return float(said.total), float(said.used)
+    return float(memory.total), float(memory.used)
 
 
 def _text(value: str | bytes) -> str:

@@ -45,25 +45,25 @@ def kill_in_groups(files: Sequence[str]) -> bool:
 
     Returns whether there was one. None is waited for.
     """
-    found = 0
+    killed = 0
     for group in (Path(file).parent for file in files):
         with suppress(OSError):
             # Version 2 since Linux 5.14: all at once, also what forks meanwhile.
             (group / "cgroup.kill").write_text("1", encoding="ascii")
         name = f"/{group.parent.name}/{group.name}/"
-        found += sum(_kill(pid, partial(_is_in, name=name)) for pid in _listed(group))
-    return found > 0
+        killed += sum(_kill(pid, partial(_is_in, name=name)) for pid in _listed(group))
+    return killed > 0
 
 
 def _listed(group: Path) -> list[int]:
     """Returns the processes of a control group and those that were made below it."""
-    found: list[int] = []
+    processes: list[int] = []
     for folder, _, _ in os.walk(group):
         with suppress(OSError, ValueError):
             pids = Path(folder, "cgroup.procs").read_text(encoding="ascii").split()
             # What runs in another namespace is listed as 0, which would mean ourselves.
-            found += [pid for pid in map(int, pids) if pid > 0]
-    return found
+            processes += [pid for pid in map(int, pids) if pid > 0]
+    return processes
 
 
 def _is_in(pid: int, *, name: str) -> bool:
@@ -101,5 +101,5 @@ def _mark_of(pid: int) -> int:
 
 
 def _is_gone(pid: int) -> bool:
-    """True if all of a process has ended, and only its parent has not been told yet."""
+    """True if all of a process has ended, and only its parent has not reaped it yet."""
     return keeper.stat_of(pid)[0] in "ZX" and len(os.listdir(f"/proc/{pid}/task")) == 1

@@ -115,16 +115,16 @@ class ProcessLauncher:
 
     # What is there from before.
 
-    def found(self) -> Sequence[AdoptedWorker]:
+    def adopt(self) -> Sequence[AdoptedWorker]:
         """Returns the workers of earlier agents, and watches those that live."""
-        found = []
+        adopted = []
         # One deadline for all: a node with many slow keepers must not take as many times as long.
         give_up_s = time.monotonic() + NAMED_WITHIN_S
         for folder in sorted(self._folder.iterdir()):
             try:
-                written = parse_object((folder / "order.json").read_bytes())
-                order = build_nested(written["start"], StartWorker, "start")
-                token, started_s = str(written["token"]), float(str(written["started_s"]))
+                stored = parse_object((folder / "order.json").read_bytes())
+                order = build_nested(stored["start"], StartWorker, "start")
+                token, started_s = str(stored["token"]), float(str(stored["started_s"]))
             except (FileNotFoundError, NotADirectoryError):
                 # The agent died before it had written the order: nothing was started.
                 shutil.rmtree(folder, ignore_errors=True)
@@ -136,8 +136,8 @@ class ProcessLauncher:
             if end is None:
                 # Its agent may have died after it wrote new limits and before it applied them.
                 self._setting.limit(order)
-            found.append(AdoptedWorker(order, token, started_s, end, _said(folder)))
-        return found
+            adopted.append(AdoptedWorker(order, token, started_s, end, _stored_messages(folder)))
+        return adopted
 
     def _take_up(self, job: int, worker: int, folder: Path, give_up_s: float) -> WorkerExit | None:
         """Watches a keeper that lives; returns the end of a worker that has none."""
@@ -156,7 +156,7 @@ class ProcessLauncher:
     def start(self, order: StartWorker, token: str, now: float) -> None:
         """Starts a worker and its keeper.
 
-        Raises LaunchError, NoRoom on a full disk, and StartDeferred while it must wait.
+        Raises LaunchError, DiskFull on a full disk, and StartDeferred while it must wait.
         """
         waits_for = self._setting.must_wait(order)
         if waits_for:
@@ -193,8 +193,8 @@ class ProcessLauncher:
         folder = self._folder / f"{order.job}-{order.worker}"
         with suppress(OSError, ValueError):
             # On a full disk a later agent knows less; this one still knows.
-            written = json.loads((folder / "order.json").read_bytes())
-            _write_order(folder, {**written, "start": plain(order)})
+            stored = json.loads((folder / "order.json").read_bytes())
+            _write_order(folder, {**stored, "start": plain(order)})
         self._setting.limit(order)
 
     def signal(self, job: int, worker: int, number: int) -> None:
@@ -210,11 +210,11 @@ class ProcessLauncher:
         except ProcessLookupError:
             return
 
-    def tell(self, job: int, worker: int, message: ToWorker) -> None:
+    def send(self, job: int, worker: int, message: ToWorker) -> None:
         """Sends a message to a worker, if it is connected."""
         self._tell(job, worker, message)
 
-    def keep(self, job: int, worker: int, message: FromWorker) -> None:
+    def store(self, job: int, worker: int, message: FromWorker) -> None:
         """Stores a message of a worker in its folder."""
         try:
             path = self._folder / f"{job}-{worker}" / "said"
@@ -234,7 +234,7 @@ class ProcessLauncher:
         return [end for end in ends if end is not None]
 
     def fileno(self) -> int:
-        """Returns a descriptor that is readable while `poll` has something to say."""
+        """Returns a descriptor that is readable while `poll` has an end to return."""
         return self._ends.fileno()
 
     @property
@@ -271,13 +271,15 @@ class ProcessLauncher:
         self, job: int, worker: int, folder: Path, keeper_code: int | None
     ) -> WorkerExit | None:
         """Returns how a worker ended whose keeper is gone, None while anything of it is there."""
-        end = _told(job, worker, folder / keeper.EXIT)
+        end = _written_end(job, worker, folder / keeper.EXIT)
         if end is None:
             if _kill_orphans(folder):
                 self._orphaned[job, worker] = (folder, keeper_code)
                 return None
             # A keeper that was killed while it ended orphans had written the status before.
-            end = _told(job, worker, folder / keeper.STATUS) or _untold(job, worker, keeper_code)
+            end = _written_end(job, worker, folder / keeper.STATUS) or _unwritten_end(
+                job, worker, keeper_code
+            )
         self._orphaned.pop((job, worker), None)
         killed = self._setting.ran_out_of_memory(job, worker)
         self._setting.clear(job, worker)
@@ -291,28 +293,28 @@ def _found_no_room(folder: Path, end: WorkerExit) -> bool:
         return False
     try:
         order = json.loads((folder / "order.json").read_bytes())
-        said = last_output.last_lines(order["workdir"], order["output"], int(order["output_from"]))
+        text = last_output.last_lines(order["workdir"], order["output"], int(order["output_from"]))
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return tells_of_no_room(said)
+    return tells_of_no_room(text)
 
 
-def _told(job: int, worker: int, file: Path) -> WorkerExit | None:
+def _written_end(job: int, worker: int, file: Path) -> WorkerExit | None:
     """Returns the end that a keeper has written to one of its two files."""
     try:
-        said = json.loads(file.read_bytes())
-        return WorkerExit(job, worker, int(said["exit_code"]), str(said["why"]))
+        end = json.loads(file.read_bytes())
+        return WorkerExit(job, worker, int(end["exit_code"]), str(end["why"]))
     except (OSError, ValueError, KeyError):
         return None
 
 
-def _untold(job: int, worker: int, keeper_code: int | None) -> WorkerExit:
+def _unwritten_end(job: int, worker: int, keeper_code: int | None) -> WorkerExit:
     """Returns the end of a worker whose keeper was killed."""
     code = keeper_code if keeper_code is not None and keeper_code < 0 else -signal.SIGKILL
     # A signal that came before the keeper could pass it on was meant for the worker.
-    meant = code in (-signal.SIGTERM, -keeper.KILL)
+    was_passed_on = code in (-signal.SIGTERM, -keeper.KILL)
     code = -signal.SIGKILL if code == -keeper.KILL else code
-    return WorkerExit(job, worker, code, "" if meant else LOST)
+    return WorkerExit(job, worker, code, "" if was_passed_on else LOST)
 
 
 def _end_unread(folder: Path, give_up_s: float) -> None:
@@ -347,9 +349,9 @@ def _write_order(folder: Path, order: Mapping[str, object]) -> None:
 
 def _keep(folder: Path) -> _Kept:
     """Starts the keeper of a folder, with the lock of the folder already taken."""
-    made = os.O_CREAT | os.O_CLOEXEC
-    lock = keeper.private(str(folder / "lock"), os.O_RDWR | made)
-    errors = keeper.private(str(folder / "keeper.err"), os.O_WRONLY | made)
+    create = os.O_CREAT | os.O_CLOEXEC
+    lock = keeper.private(str(folder / "lock"), os.O_RDWR | create)
+    errors = keeper.private(str(folder / "keeper.err"), os.O_WRONLY | create)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         command = [sys.executable, "-I", "-S", keeper.__file__, str(folder), str(lock)]
@@ -374,8 +376,8 @@ def _living(folder: Path, give_up_s: float) -> int | None:
     given_up = False
     while is_locked(folder / "lock"):
         try:
-            named = json.loads((folder / "keeper.json").read_bytes())
-            pidfd = os.pidfd_open(int(named["pid"]))
+            process = json.loads((folder / "keeper.json").read_bytes())
+            pidfd = os.pidfd_open(int(process["pid"]))
         except (OSError, ValueError, KeyError):
             if given_up:
                 return None
@@ -384,7 +386,7 @@ def _living(folder: Path, give_up_s: float) -> int | None:
                 time.sleep(0.01)
             continue
         # Another process may have the number by now: the time of its start tells.
-        if _started(int(named["pid"])) == named["start"]:
+        if _started(int(process["pid"])) == process["start"]:
             return pidfd
         os.close(pidfd)
         return None
@@ -408,16 +410,16 @@ def _started(pid: int) -> str:
         return ""
 
 
-def _said(folder: Path) -> tuple[FromWorker, ...]:
+def _stored_messages(folder: Path) -> tuple[FromWorker, ...]:
     """Returns the stored messages of a worker, without a last line that was cut off."""
-    said: list[FromWorker] = []
+    messages: list[FromWorker] = []
     try:
         lines = (folder / "said").read_bytes().splitlines()
     except OSError:
         return ()
     for line in lines:
         try:
-            said.append(FROM_WORKER.decode(line))
+            messages.append(FROM_WORKER.decode(line))
         except WireError:
             break
-    return tuple(said)
+    return tuple(messages)

@@ -20,7 +20,7 @@ NAMES = (
 
 
 def task_environment(order: StartWorker) -> dict[str, str]:
-    """Returns what a plain process is told of itself and of the other processes of its job."""
+    """Returns the variables of a plain process about itself and the others of its job."""
     variables = torchrun(order) if order.distributed else {}
     return variables | (slurm(order) if order.slurm_variables else {})
 
@@ -50,8 +50,8 @@ def torchrun(order: StartWorker) -> dict[str, str]:
 
 
 def slurm(order: StartWorker) -> dict[str, str]:
-    """Returns Slurm's variables of one task; those of the number of tasks only if it was given."""
-    told = {
+    """Returns Slurm's variables of one task; the number of tasks only if the user gave it."""
+    variables = {
         "SLURM_PROCID": str(order.rank),
         "SLURM_LOCALID": str(order.local_rank),
         "SLURM_NODEID": str(order.group_rank),
@@ -61,7 +61,7 @@ def slurm(order: StartWorker) -> dict[str, str]:
     }
     ntasks = order.slurm_ntasks
     if ntasks:
-        told |= {"SLURM_NTASKS": str(ntasks), "SLURM_NPROCS": str(ntasks)}
+        variables |= {"SLURM_NTASKS": str(ntasks), "SLURM_NPROCS": str(ntasks)}
     if ntasks == order.local_world_size * order.group_world_size:
-        told["SLURM_NTASKS_PER_NODE"] = str(order.local_world_size)
-    return told
+        variables["SLURM_NTASKS_PER_NODE"] = str(order.local_world_size)
+    return variables

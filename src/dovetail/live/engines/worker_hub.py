@@ -35,13 +35,14 @@ class WorkerHub:
         loop: EventLoop,
         path: Path,
         clock: Callable[[], float],
-        hear: Callable[[int, int, FromWorker], None],
+        on_message: Callable[[int, int, FromWorker], None],
     ) -> None:
-        self._loop, self._clock, self._hear = loop, clock, hear
+        self._loop, self._clock, self._on_message = loop, clock, on_message
         self._agent: Agent | None = None
         self._path = path
         self._server = listen(path)
         self._server.setblocking(False)
+        # The path may be made anew by another agent; only a file with this inode is removed.
         self._inode = path.stat().st_ino
         self._lines: dict[tuple[int, int], _Line] = {}
         self._strangers: list[_Line] = []
@@ -51,7 +52,7 @@ class WorkerHub:
         """Sets the agent of the node; until then every worker is refused."""
         self._agent = agent
 
-    def tell(self, job: int, worker: int, message: ToWorker) -> None:
+    def send(self, job: int, worker: int, message: ToWorker) -> None:
         """Sends a message to a worker, if it is connected."""
         line = self._lines.get((job, worker))
         if line is not None:
@@ -59,6 +60,8 @@ class WorkerHub:
 
     def drain(self, job: int, worker: int) -> None:
         """Reads all that a worker sent before it ended; it may not even be accepted yet."""
+        # A worker may connect, send and end between two turns of the loop: its connection is then
+        # in the backlog, and its last messages (`Finished`) are in the socket.
         for _ in range(BACKLOG):
             if not self._take_in():
                 break
@@ -78,7 +81,7 @@ class WorkerHub:
 
     def next_due(self) -> float:
         """Returns when `tick` has something to do."""
-        slow = [line.since_s + 1.0 for line in self._lines.values() if line.left <= 0]
+        slow = [line.since_s + 1.0 for line in self._lines.values() if line.lines_left <= 0]
         strange = [line.since_s + HELLO_WITHIN_S for line in self._strangers]
         return min((*slow, *strange), default=float("inf"))
 
@@ -103,23 +106,26 @@ class WorkerHub:
             link.close()
             return True
         if len(self._strangers) >= STRANGERS_MAX:
+            # The oldest has had the most time. Refusing new ones would lock real workers out.
             self._strangers[0].channel.close()
         self._strangers.append(_Line(self, link, self._clock()))
         return True
 
     # What lines do.
 
-    def said(self, line: _Line, text: bytes) -> None:
+    def receive(self, line: _Line, text: bytes) -> None:
         """Handles a line of a worker, or of a stranger that identifies itself."""
         try:
             message = FROM_WORKER.decode(text)
         except WireError:
+            # Not a worker of this version, or a broken one. If it connects again, it starts clean.
             line.channel.close()
             return
         if line.key is None:
             self._greet(line, message)
         elif not isinstance(message, Hello):
-            self._hear(*line.key, message)
+            # A second Hello could claim to be another worker.
+            self._on_message(*line.key, message)
 
     def _greet(self, line: _Line, message: FromWorker) -> None:
         key = _key_of(message)
@@ -130,13 +136,15 @@ class WorkerHub:
             line.channel.send(TO_WORKER.encode(WorkerRefused("this is no worker of mine")))
             line.channel.close()
             return
+        # A worker that reconnects may be faster than the end of its old connection. The new one is
+        # registered after the old one is closed, so that `gone` does not remove it.
         before = self._lines.get(key)
         if before is not None:
             before.channel.close()
         self._strangers.remove(line)
         line.key = key
         self._lines[key] = line
-        self._hear(*key, message)
+        self._on_message(*key, message)
 
     def gone(self, line: _Line) -> None:
         """Removes a connection that was closed."""
@@ -145,7 +153,7 @@ class WorkerHub:
         elif self._lines.get(line.key) is line:
             del self._lines[line.key]
             if self._agent is not None:
-                self._agent.hung_up(*line.key)
+                self._agent.disconnected(*line.key)
 
 
 class _Line:
@@ -154,25 +162,26 @@ class _Line:
     def __init__(self, hub: WorkerHub, link: socket.socket, now: float) -> None:
         self._hub = hub
         self.key: tuple[int, int] | None = None
-        self.since_s, self.left = now, LINES_PER_S
+        self.since_s, self.lines_left = now, LINES_PER_S
         self.channel = LineChannel(
-            hub._loop, link, self._said, self._gone, waiting_bytes_max=WAITING_BYTES_MAX
+            hub._loop, link, self._receive, self._gone, waiting_bytes_max=WAITING_BYTES_MAX
         )
 
     def drain(self) -> None:
-        self.left = LAST_LINES
+        self.lines_left = LAST_LINES
         self.channel.drain()
 
     def refill(self, now: float) -> None:
         if now - self.since_s >= 1.0:
-            self.since_s, self.left = now, LINES_PER_S
+            self.since_s, self.lines_left = now, LINES_PER_S
             self.channel.resume()
 
-    def _said(self, text: bytes) -> None:
-        self.left -= 1
-        if self.left <= 0:
+    def _receive(self, text: bytes) -> None:
+        self.lines_left -= 1
+        if self.lines_left <= 0:
+            # It is read again in the next second; its socket fills, and only that worker waits.
             self.channel.pause()
-        self._hub.said(self, text)
+        self._hub.receive(self, text)
 
     def _gone(self) -> None:
         self._hub.gone(self)

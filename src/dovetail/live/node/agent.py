@@ -68,12 +68,13 @@ START_AGAIN_S = 0.25
 """How often a deferred start is tried again."""
 KEPT = (Entered, WorkerLeft, Saved, Finished)
 """Messages that a later agent must find, or it would take an end for another: kept on disk."""
-ORDER_OF_TELLING = (Abandon, Regroup, Meet, Checkpoint)
+RESENT = (Abandon, Regroup, Meet, Checkpoint)
+"""Messages repeated to a worker that connects, in this order: it first leaves what is broken."""
 
 
 @dataclass(slots=True)
 class _Worker:
-    """One worker. `told` and `said` are the last message of each class, to it and from it.
+    """One worker. `last_to` and `last_from` are the last message of each class, to it and from it.
 
     It runs under the limits of generation `limited` and has at most `memory_bytes` (0: no bound).
     `may_know` is True once it may have heard of a generation before that of its order.
@@ -83,8 +84,8 @@ class _Worker:
     token: str
     started_s: float
     listens: bool = False
-    told: dict[type, ToWorker] = field(default_factory=dict)
-    said: dict[type, FromWorker] = field(default_factory=dict)
+    last_to: dict[type, ToWorker] = field(default_factory=dict)
+    last_from: dict[type, FromWorker] = field(default_factory=dict)
     entered: int = -1
     end: WorkerExit | None = None
     asked: bool = False
@@ -99,11 +100,11 @@ class _Worker:
         return self.end is None
 
     def hear(self, message: FromWorker) -> None:
-        self.said[type(message)] = message
+        self.last_from[type(message)] = message
         if isinstance(message, Entered):
             self.entered = max(self.entered, message.generation)
         elif isinstance(message, Saved):
-            self.told.pop(Checkpoint, None)
+            self.last_to.pop(Checkpoint, None)
 
 
 class Agent:
@@ -135,29 +136,30 @@ class Agent:
         # Deferred starts, each with its newest order, and when they are tried again.
         self._deferred: dict[tuple[int, int], StartWorker] = {}
         self._start_again_s, self._try_s = START_AGAIN_S * speed, NEVER_S
-        for found in launcher.found():
-            self._adopt(found)
+        for adopted in launcher.adopt():
+            self._adopt(adopted)
 
-    def _adopt(self, found: AdoptedWorker) -> None:
-        order = found.order
+    def _adopt(self, adopted: AdoptedWorker) -> None:
+        order = adopted.order
         # Whether an earlier agent asked it to end is not known. Assume it did: exit code 0 after
         # a request to end does not prove that the program had finished.
-        worker = _Worker(order, found.token, found.started_s, end=found.exit, asked=True)
+        worker = _Worker(order, adopted.token, adopted.started_s, end=adopted.exit, asked=True)
         worker.limited, worker.memory_bytes = order.generation, order.memory_bytes
         worker.may_know = True
-        for message in found.said:
+        for message in adopted.said:
             worker.hear(message)
-        if found.exit is not None:
+        if adopted.exit is not None:
+            # No report of it may have arrived: it is due at the first tick.
             worker.repeat_s = -NEVER_S
-        self.fence.passes(order.job, order.generation)
+        self.fence.accept_generation(order.job, order.generation)
         self._workers[order.job, order.worker] = worker
 
     # What comes in.
 
     def handle(self, order: AgentOrder, now: float) -> list[AgentReport]:
-        """Carries one order out, unless a newer controller has been heard."""
+        """Carries out an order, unless a newer controller has sent one."""
         before = self.fence.epoch
-        if not self.fence.obeys(order.epoch):
+        if not self.fence.accept_epoch(order.epoch):
             return []
         if order.epoch > before:
             # The inventory does not list deferred starts, so a new controller would not know of
@@ -170,7 +172,7 @@ class Agent:
         if order.end is not None:
             return self._end(order.end, now)
         if order.tell is not None:
-            return self._tell(order.tell)
+            return self._notify(order.tell)
         if order.forget is not None:
             self._forget(order.forget)
         return []
@@ -180,7 +182,7 @@ class Agent:
         known = self._workers.get((job, worker))
         return known is not None and known.alive and known.token == token
 
-    def heard(self, job: int, worker: int, message: FromWorker, now: float) -> list[AgentReport]:
+    def receive(self, job: int, worker: int, message: FromWorker, now: float) -> list[AgentReport]:
         """Handles a message of a worker; `Hello` means that it is connected from now on."""
         known = self._workers.get((job, worker))
         if known is None:
@@ -188,14 +190,15 @@ class Agent:
         if isinstance(message, Hello):
             known.entered = max(known.entered, message.generation)
             known.listens = True
-            self._tell_again(known, message.generation)
+            self._resend(known, message.generation)
             return self._limit_at_last(known)
         known.hear(message)
+        # Stored before it is reported: a controller must not build on what a later agent lacks.
         if isinstance(message, KEPT):
-            self._launcher.keep(job, worker, message)
-        return [self._says(job, worker, message), *self._limit_at_last(known)]
+            self._launcher.store(job, worker, message)
+        return [self._report(job, worker, message), *self._limit_at_last(known)]
 
-    def hung_up(self, job: int, worker: int) -> None:
+    def disconnected(self, job: int, worker: int) -> None:
         """Notes that a worker is disconnected; it may connect again."""
         known = self._workers.get((job, worker))
         if known is not None:
@@ -206,11 +209,12 @@ class Agent:
         reports = [r for end in self._launcher.poll() for r in self._ended(end, now)]
         for (job, number), worker in self._workers.items():
             if worker.alive and worker.kill_s <= now:
+                # It stays alive here until the launcher reports its end: its GPU is not free yet.
                 self._launcher.signal(job, number, SIGKILL)
                 worker.kill_s = now + self._kill_again_s
             elif not worker.alive and worker.repeat_s <= now:
                 worker.repeat_s = now + self._repeat_s
-                reports.append(self._says_end(worker))
+                reports.append(self._report_end(worker))
         if self._try_s <= now:
             reports += self._start_deferred(now)
         return reports
@@ -243,11 +247,12 @@ class Agent:
 
     def _start(self, order: StartWorker, now: float) -> list[AgentReport]:
         key = order.job, order.worker
-        passes = self.fence.passes(order.job, order.generation)
+        # Checked first, also for a known worker: each order shows what the newest generation is.
+        is_current = self.fence.accept_generation(order.job, order.generation)
         known = self._workers.get(key)
         if known is not None:
             return self._start_again(known, order)
-        if not passes or self.fence.is_used_up(*key):
+        if not is_current or self.fence.is_used_up(*key):
             return []
         if order.begun:
             # To start it again would join a new process to ranks that wait for the lost one.
@@ -272,7 +277,7 @@ class Agent:
             # Treated as a lost order: the controller repeats it until the worker is there.
             del self._workers[key]
             return []
-        return [self._says_start(worker)]
+        return [self._report_start(worker)]
 
     def _start_deferred(self, now: float) -> list[AgentReport]:
         """Retries deferred starts. Those still deferred were reported before, and are not again."""
@@ -282,11 +287,11 @@ class Agent:
 
     def _start_again(self, known: _Worker, order: StartWorker) -> list[AgentReport]:
         if not known.alive:
-            return [self._says_end(known)]
+            return [self._report_end(known)]
         if order.generation > known.order.generation:
             known.order = order
             self._limit(known)
-        return [self._says_start(known)]
+        return [self._report_start(known)]
 
     def _limit(self, worker: _Worker) -> None:
         """Applies the limits of a worker's newest order.
@@ -306,7 +311,7 @@ class Agent:
         """Applies limits that waited for the worker to enter their generation."""
         if worker.limited < worker.order.generation <= worker.entered:
             self._limit(worker)
-            return [self._says_start(worker)]
+            return [self._report_start(worker)]
         return []
 
     def _end(self, order: EndWorker, now: float) -> list[AgentReport]:
@@ -315,14 +320,16 @@ class Agent:
         if known is None:
             return self._end_unknown(order, now)
         if not known.alive:
-            return [self._says_end(known)]
+            return [self._report_end(known)]
         if order.grace_s <= 0:
+            # Repeated by `tick`: a process that waits for a device outlives the first SIGKILL.
             known.asked, known.kill_s = True, now + self._kill_again_s
             self._launcher.signal(*key, SIGKILL)
             return []
-        told_before = known.kill_s < NEVER_S
+        was_asked = known.kill_s < NEVER_S
         known.asked, known.kill_s = True, min(known.kill_s, now + order.grace_s)
-        if not told_before:
+        # A repeated order must not interrupt a program that saves its state after the first.
+        if not was_asked:
             self._launcher.signal(*key, SIGTERM)
         return []
 
@@ -341,11 +348,11 @@ class Agent:
         self._workers[job, worker] = _Worker(nothing, "", now, asked=asked)
         return self._ended(WorkerExit(job, worker, -SIGKILL, why), now)
 
-    def _tell(self, order: NotifyWorkers) -> list[AgentReport]:
+    def _notify(self, order: NotifyWorkers) -> list[AgentReport]:
         message = order.regroup or order.meet or order.abandon or order.checkpoint
         if message is None:
             return []
-        if isinstance(message, Regroup | Meet) and not self.fence.passes(
+        if isinstance(message, Regroup | Meet) and not self.fence.accept_generation(
             order.job, message.generation
         ):
             return []
@@ -353,30 +360,31 @@ class Agent:
         for number in order.workers:
             worker = self._workers.get((order.job, number))
             if worker is not None and worker.alive:
-                reports += self._tell_one(worker, message)
+                reports += self._notify_one(worker, message)
         return reports
 
-    def _tell_one(self, worker: _Worker, message: ToWorker) -> list[AgentReport]:
-        before = worker.told.get(type(message))
-        worker.told[type(message)] = message
+    def _notify_one(self, worker: _Worker, message: ToWorker) -> list[AgentReport]:
+        before = worker.last_to.get(type(message))
+        worker.last_to[type(message)] = message
         key = worker.order.job, worker.order.worker
         if isinstance(message, Regroup) and before != message:
-            worker.told.pop(Meet, None)
-            asked = worker.told.get(Checkpoint)
-            if isinstance(asked, Checkpoint) and asked.leave:
+            # The address of an older generation: its members may not exist any more.
+            worker.last_to.pop(Meet, None)
+            checkpoint = worker.last_to.get(Checkpoint)
+            if isinstance(checkpoint, Checkpoint) and checkpoint.leave:
                 # The plan has it again: it must not leave after its checkpoint.
-                del worker.told[Checkpoint]
+                del worker.last_to[Checkpoint]
         if worker.listens:
             worker.may_know = True
-            self._launcher.tell(*key, message)
+            self._launcher.send(*key, message)
         if isinstance(message, Regroup) and before == message:
-            return self._said_of(worker, message.generation)
+            return self._reports_of(worker, message.generation)
         return []
 
-    def _tell_again(self, worker: _Worker, generation: int) -> None:
-        """Repeats to a worker that has connected what it may not have received."""
-        for kind in ORDER_OF_TELLING:
-            message = worker.told.get(kind)
+    def _resend(self, worker: _Worker, generation: int) -> None:
+        """Repeats to a worker that has connected what it may have missed."""
+        for kind in RESENT:
+            message = worker.last_to.get(kind)
             if message is None:
                 continue
             # Neither a generation it has entered already, nor one from before its limits: the
@@ -388,12 +396,13 @@ class Agent:
             if isinstance(message, Abandon) and message.generation < generation:
                 continue
             worker.may_know = True
-            self._launcher.tell(worker.order.job, worker.order.worker, message)
+            self._launcher.send(worker.order.job, worker.order.worker, message)
 
     def _forget(self, order: Forget) -> None:
         known = self._workers.get((order.job, order.worker))
         if known is None or known.alive:
             return
+        # The number is fenced before the worker is dropped: a late order would start it again.
         self.fence.use_up(order.job, order.worker)
         del self._workers[order.job, order.worker]
         self._launcher.forget(order.job, order.worker)
@@ -409,38 +418,39 @@ class Agent:
             return []
         worker.end, worker.listens = end, False
         worker.kill_s, worker.repeat_s = NEVER_S, now + self._repeat_s
-        return [self._says_end(worker)]
+        return [self._report_end(worker)]
 
-    def _says_start(self, worker: _Worker) -> AgentReport:
+    def _report_start(self, worker: _Worker) -> AgentReport:
         o = worker.order
-        said = WorkerStarted(o.job, o.worker, worker.limited, o.gpu, o.gpus)
-        return AgentReport(self.node, started=said)
+        started = WorkerStarted(o.job, o.worker, worker.limited, o.gpu, o.gpus)
+        return AgentReport(self.node, started=started)
 
-    def _says_end(self, worker: _Worker) -> AgentReport:
+    def _report_end(self, worker: _Worker) -> AgentReport:
         end = worker.end
         assert end is not None
         generation = worker.order.generation
         ended = WorkerEnded(end.job, end.worker, generation, end.exit_code, end.why, worker.asked)
         return AgentReport(self.node, ended=ended)
 
-    def _said_of(self, worker: _Worker, generation: int) -> list[AgentReport]:
-        """Repeats what a worker said of a generation, when the controller asks for it again."""
-        again = [worker.said.get(kind) for kind in (Meeting, Ready, Entered)]
+    def _reports_of(self, worker: _Worker, generation: int) -> list[AgentReport]:
+        """Repeats what a worker reported of a generation, when the controller orders it again."""
+        # These may have been lost on the way, as a repeated order shows.
+        again = [worker.last_from.get(kind) for kind in (Meeting, Ready, Entered)]
         return [
-            self._says(worker.order.job, worker.order.worker, m)
+            self._report(worker.order.job, worker.order.worker, m)
             for m in again
             if isinstance(m, Meeting | Ready | Entered) and m.generation == generation
         ]
 
-    def _says(self, job: int, worker: int, message: FromWorker) -> AgentReport:
+    def _report(self, job: int, worker: int, message: FromWorker) -> AgentReport:
         field = REPORTED_IN[type(message)]
-        said = WorkerReport(job, worker, **{field: message})  # type: ignore[arg-type]
-        return AgentReport(self.node, said=said)
+        report = WorkerReport(job, worker, **{field: message})  # type: ignore[arg-type]
+        return AgentReport(self.node, said=report)
 
 
 def _state(worker: _Worker) -> WorkerState:
-    o, said = worker.order, worker.said
-    ready = said.get(Ready)
+    o, messages = worker.order, worker.last_from
+    ready = messages.get(Ready)
     return WorkerState(
         o.job,
         o.worker,
@@ -455,7 +465,7 @@ def _state(worker: _Worker) -> WorkerState:
         memory_bytes=worker.memory_bytes,
         gpus=o.gpus,
         **{
-            REPORTED_IN[kind]: said.get(kind)
+            REPORTED_IN[kind]: messages.get(kind)
             for kind in (Meeting, Lost, WorkerLeft, Training, Saved, Finished)
         },  # type: ignore[arg-type]
     )

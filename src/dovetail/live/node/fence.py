@@ -28,7 +28,7 @@ def add(runs: Runs, number: int) -> None:
         runs[at][1] = max(runs[at][1], runs.pop(at + 1)[1])
 
 
-def holds(runs: Runs, number: int) -> bool:
+def contains(runs: Runs, number: int) -> bool:
     """True if a number is in one of the runs."""
     at = bisect_right(runs, [number, number])
     return any(first <= number <= last for first, last in runs[max(0, at - 1) : at + 1])
@@ -44,50 +44,51 @@ class Fence:
         self._generation: dict[int, int] = {job: generation for job, generation, _ in jobs}
         self._used: dict[int, Runs] = {job: [list(r) for r in runs] for job, _, runs in jobs}
 
-    def obeys(self, epoch: int) -> bool:
-        """True if an order of this controller counts; remembers the newest."""
+    def accept_epoch(self, epoch: int) -> bool:
+        """Returns whether an order of this controller counts, and records the newest epoch."""
         if epoch > self.epoch:
             self.epoch = epoch
-            self.changed()
+            self.store()
         return epoch == self.epoch
 
-    def passes(self, job: int, generation: int) -> bool:
-        """True if this generation is the newest of its job so far; remembers it."""
+    def accept_generation(self, job: int, generation: int) -> bool:
+        """Returns whether a generation is the newest of its job so far, and records it."""
         newest = self._generation.get(job, -1)
         if generation > newest:
             self._generation[job] = generation
             self._used.setdefault(job, [])
-            self.changed()
+            self.store()
         return generation >= newest
 
     def use_up(self, job: int, worker: int) -> None:
-        """Remembers that this number must never be started (again)."""
+        """Records that this number must never be started (again)."""
         add(self._used.setdefault(job, []), worker)
-        self.changed()
+        self.store()
 
     def is_used_up(self, job: int, worker: int) -> bool:
         """True if this number was used up."""
-        return holds(self._used.get(job, []), worker)
+        return contains(self._used.get(job, []), worker)
 
     def retire(self, job: int) -> None:
-        """Takes note that a job has no worker here; the oldest such jobs are forgotten."""
+        """Records that a job has no worker here; `trim` drops the oldest such jobs."""
         self._used[job] = self._used.pop(job, [])
         self._generation.setdefault(job, -1)
 
     def trim(self, busy: Sequence[int]) -> None:
-        """Forgets the jobs that retired first, never those that have workers here."""
+        """Drops the jobs that retired first, never one that has workers here."""
         excess = len(self._used) - JOBS_KEPT - len(busy)
         if excess <= 0:
             return
-        kept = frozenset(busy)
-        for job in [j for j in self._used if j not in kept][:excess]:
+        # The table is in the order of retirement: `retire` moves a job to its end.
+        with_workers = frozenset(busy)
+        for job in [j for j in self._used if j not in with_workers][:excess]:
             del self._used[job]
             self._generation.pop(job, None)
 
-    def changed(self) -> None:
-        """Is called after each change; a fence that is kept on disk writes itself."""
+    def store(self) -> None:
+        """Stores the fence after each change; this one is in memory only."""
 
     def jobs(self) -> list[tuple[int, int, Runs]]:
-        """Returns what is remembered of each job, to make such a fence again."""
+        """Returns the newest generation and the used numbers of each job, to restore the fence."""
         known = dict.fromkeys([*self._used, *self._generation])
         return [(j, self._generation.get(j, -1), self._used.get(j, [])) for j in known]

@@ -72,12 +72,12 @@ class StartDeferred(Exception):
 class Launcher(Protocol):
     """Runs the workers of one node. A worker is known by (job, number)."""
 
-    def found(self) -> Sequence[AdoptedWorker]:
+    def adopt(self) -> Sequence[AdoptedWorker]:
         """Returns the workers of earlier agents of this node; called once, at the start."""
         ...
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
-        """Starts a worker. Raises LaunchError, StartDeferred, and NoRoom on a full disk."""
+        """Starts a worker. Raises LaunchError, StartDeferred, and DiskFull on a full disk."""
         ...
 
     def signal(self, job: int, worker: int, number: int) -> None:
@@ -88,11 +88,11 @@ class Launcher(Protocol):
         """Applies the share and the memory bound of a newer order to a running worker."""
         ...
 
-    def tell(self, job: int, worker: int, message: ToWorker) -> None:
+    def send(self, job: int, worker: int, message: ToWorker) -> None:
         """Sends a message to a worker if it is connected; otherwise the message is lost."""
         ...
 
-    def keep(self, job: int, worker: int, message: FromWorker) -> None:
+    def store(self, job: int, worker: int, message: FromWorker) -> None:
         """Stores a message of a worker for a later agent of this node."""
         ...
 

@@ -14,11 +14,11 @@ def deadlocked(waits_for: Mapping[int, Collection[int]]) -> list[int]:
     waiting = {job: {b for b in blockers if b != job} for job, blockers in waits_for.items()}
     while True:
         blocking = {job for blockers in waiting.values() for job in blockers}
-        kept = {
+        remaining = {
             job
             for job, blockers in waiting.items()
             if job in blocking and not blockers.isdisjoint(waiting)
         }
-        if len(kept) == len(waiting):
-            return sorted(kept)
-        waiting = {job: waiting[job] & kept for job in sorted(kept)}
+        if len(remaining) == len(waiting):
+            return sorted(remaining)
+        waiting = {job: waiting[job] & remaining for job in sorted(remaining)}

@@ -64,7 +64,7 @@ class ElasticGang:
             roster.finish()
         roster.release_end(node, end.worker)
 
-    def heard(self, report: WorkerReport, now: float, *, fresh: bool = True) -> None:
+    def receive(self, report: WorkerReport, now: float, *, fresh: bool = True) -> None:
         """Takes a message of a worker; `fresh` is False if an inventory repeats it."""
         roster = self.roster
         worker = roster.workers.get(report.worker)
@@ -81,16 +81,19 @@ class ElasticGang:
 
     def _heard_of_generation(self, worker: Worker, report: WorkerReport, now: float) -> None:
         if report.meeting is not None:
+            # By generation: a late address must not be passed on to a newer one.
             self.meetings[report.meeting.generation] = report.meeting.address
         if report.ready is not None:
             worker.ready = max(worker.ready, report.ready.generation)
         if report.entered is not None:
             self.enter(worker, report.entered.generation)
         if report.left is not None:
+            # Its process ends by itself; one that does not is killed after the grace period.
             worker.left = True
             worker.end_by(now + self.roster.launch.grace_s, 0.0)
         if report.lost is not None:
             worker.lost = max(worker.lost, report.lost.generation)
+            # Suspected, not broken: its collectives may fail though all members live.
             self.detector.suspect(report.lost.generation, now)
 
     def _heard_of_training(self, worker: Worker, report: WorkerReport) -> None:
@@ -176,6 +179,7 @@ class ElasticGang:
         roster.update_bound(roster.wanted.memory_bytes, has_room)
         roster.first.update(roster.wanted, roster.workers)
         wanted = roster.first.desired(roster.wanted, roster.workers)
+        # Before members are chosen: a worker that hangs must not be one of them again.
         self._end_hung_workers(now, reached)
         self._change_over(wanted, now, is_free)
         if roster.target is not None:
@@ -184,6 +188,7 @@ class ElasticGang:
     def _change_over(self, wanted: Desired, now: float, is_free: IsFree) -> None:
         """Starts the workers that can be started, and begins a generation where one is due."""
         roster = self.roster
+        # Only workers that train have the state of the job.
         trainers = [w for w in roster.by_number() if w.entered >= 0 and w.stays]
         if not trainers and not any(n in roster.workers for n in wanted.numbers):
             self._start_anew(wanted, now, is_free)
@@ -203,6 +208,7 @@ class ElasticGang:
     ) -> tuple[int, ...]:
         """Returns the members of the next generation; none while it must wait for others."""
         roster = self.roster
+        # Survivors stand still until a new generation: for them nothing is worth waiting for.
         broken = any(self.detector.is_broken(w.entered) for w in trainers)
         able = self._able(wanted)
         if blocked and not broken and (not able or self._fixed):
@@ -257,6 +263,7 @@ class ElasticGang:
     def _start_anew(self, wanted: Desired, now: float, is_free: IsFree) -> None:
         """Starts a gang of which no wanted worker is there, once all its GPUs are free."""
         roster = self.roster
+        # The old workers end first: two sets of workers would write the same checkpoints.
         for worker in roster.workers.values():
             worker.end_by(now, roster.launch.grace_s)
         if not roster.workers and all(is_free(m.node, m.gpu) for m in wanted.members):

@@ -80,6 +80,7 @@ class FailureDetector:
                 # What broke it is known: there is no culprit to find any more.
                 del self._suspected_s[generation]
                 continue
+            # Every worker that lives answers an Abandon with `Lost`, also one that still computes.
             silent = [w for w in inside if w.lost < generation]
             if not silent:
                 # All live, and yet it does not work: they try again in a new generation.

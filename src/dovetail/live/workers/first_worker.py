@@ -1,7 +1,7 @@
 """A job with a range of GPUs starts with one worker, until its program has made its training job.
 
-An ordinary program cannot be told from one that uses `dovetail.train` before that. Started on each
-GPU, an ordinary one would run several times over the same files.
+Before that, nothing distinguishes a program that uses `dovetail.train` from an ordinary one, and an
+ordinary program that is started on each GPU would run several times over the same files.
 """
 
 from __future__ import annotations

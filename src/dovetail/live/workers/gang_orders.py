@@ -30,6 +30,7 @@ def due_orders(gang: Gang, now: float, *, settled: bool = True) -> list[NodeOrde
     roster = gang.roster
     orders: list[NodeOrder] = []
     if settled:
+        # Sent once: an end that its agent still reports puts the order into the list again.
         forgets, roster.forgets = roster.forgets, []
         orders.extend((node, Forget(roster.job, number)) for node, number in forgets)
     for worker in roster.by_number():

@@ -52,6 +52,7 @@ def _abandon(gang: ElasticGang, workers: list[Worker], now: float) -> Iterator[N
         if generation >= 0 and worker.stays and again:
             worker.abandon_sent_s, worker.abandon_sent = now, generation
             due.setdefault(generation, []).append(worker)
+    # Sorted, so that a run of the same events sends the same orders in the same sequence.
     for generation, receivers in sorted(due.items()):
         for node, numbers in _by_node(receivers):
             yield node, NotifyWorkers(gang.roster.job, numbers, abandon=Abandon(generation))
@@ -88,6 +89,7 @@ def _regroup(gang: ElasticGang, workers: list[Worker], now: float) -> Iterator[N
         if worker.stays and concerned and again:
             worker.regroup_sent, worker.regroup_sent_s = target.generation, now
             due.append(worker)
+    # The bound of memory may have changed since the generation began: the newest one counts.
     regroup = replace(target, memory_bytes=roster.bound)
     for node, numbers in _by_node(due):
         yield node, NotifyWorkers(roster.job, numbers, regroup=regroup)

@@ -99,20 +99,20 @@ class GpuAssignment:
 
     def _keep(self, claim: _Claim, taken: set[Gpu]) -> None:
         """Keeps a job on the GPUs that it had, where possible: its workers there train on."""
-        left = list(claim.own)
+        unused = list(claim.own)
         # First by the names of the plan, which other jobs may share; then what is left.
         for again in (False, True):
             for slot in claim.slots:
                 if slot.gpu >= 0:
                     continue
                 if again and (slot.node, slot.name) not in self._gpu_of:
-                    gpus = [g for g in left if g[0] == slot.node and self._is_open(g, taken)]
+                    gpus = [g for g in unused if g[0] == slot.node and self._is_open(g, taken)]
                 else:
                     gpus = self._same_name(claim, slot, taken)
                 if gpus:
                     slot.gpu = gpus[0][1]
-                    if gpus[0] in left:
-                        left.remove(gpus[0])
+                    if gpus[0] in unused:
+                        unused.remove(gpus[0])
                     self._claim(claim.job, slot, taken)
 
     def _same_name(self, claim: _Claim, slot: _Slot, taken: set[Gpu]) -> list[Gpu]:
@@ -120,8 +120,8 @@ class GpuAssignment:
         if name in self._gpu_of:
             return [(slot.node, self._gpu_of[name])]
         gpu = claim.named.get(name, -1)
-        held = (slot.node, gpu)
-        return [held] if gpu >= 0 and held in claim.own and self._is_open(held, taken) else []
+        before = (slot.node, gpu)
+        return [before] if gpu >= 0 and before in claim.own and self._is_open(before, taken) else []
 
     def _is_open(self, gpu: Gpu, taken: set[Gpu]) -> bool:
         return gpu not in taken and gpu not in self.on

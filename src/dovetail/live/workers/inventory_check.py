@@ -30,6 +30,7 @@ def check_inventory(gang: Gang, node: int, rows: Iterable[WorkerState], now: flo
         if row.worker in roster.workers:
             _take_row(gang, roster.workers[row.worker], row, now)
         if row.exit_code is None:
+            # Only a process that runs shows that its program has begun; an end may be of none.
             roster.begun.add(row.worker)
         else:
             end = WorkerEnded(
@@ -61,7 +62,7 @@ def _take_row(gang: Gang, worker: Worker, row: WorkerState, now: float) -> None:
         finished=row.finished,
     )
     # Only new progress shows that the job is not stalled: the rest may be as old as its agent.
-    gang.heard(report, now, fresh=report.training is not None)
+    gang.receive(report, now, fresh=report.training is not None)
     if isinstance(gang, ElasticGang):
         gang.enter(worker, row.entered)
 

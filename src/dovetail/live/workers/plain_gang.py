@@ -54,8 +54,8 @@ class PlainGang:
         well = end.exit_code == 0 and end.worker in self.roster.group
         return well and (bool(self.roster.complete) or not end.asked)
 
-    def heard(self, report: WorkerReport, now: float, *, fresh: bool = True) -> None:
-        """Notes that a worker lives: a plain process has no socket to say anything else."""
+    def receive(self, report: WorkerReport, now: float, *, fresh: bool = True) -> None:
+        """Notes that a worker lives: a plain process has no other message to send."""
         worker = self.roster.workers.get(report.worker)
         if worker is not None:
             worker.alive = True

@@ -1,4 +1,4 @@
-"""The workers of one job by number, and the generation that they are told to form.
+"""The workers of one job by number, and the generation that they are to form.
 
 What plain and elastic gangs have in common: the state that both keep, and the changes to it that
 do not depend on whether the workers speak `wire.worker`. It decides nothing by itself.
@@ -19,7 +19,7 @@ from dovetail.wire.agent import StartWorker, WorkerEnded, looser_bound
 from dovetail.wire.worker import Finished, Regroup
 
 IsFree = Callable[[int, int], bool]
-"""True if a (node, GPU) holds only workers of this job and of the jobs it is to share with."""
+"""True if a (node, GPU) has only workers of this job and of the jobs it is to share with."""
 HasRoom = Callable[[int, int, int], bool]
 """True if a worker on a (node, GPU) may hold so many bytes beside the workers of other jobs."""
 
@@ -189,6 +189,7 @@ class Roster:
 
     def remove(self, end: WorkerEnded) -> Worker | None:
         """Removes a worker that ended; returns what was known of it."""
+        # Remembered after the worker is dropped: a late inventory must not adopt it again.
         self.gone.add(end.worker)
         if was_executed(end.exit_code, end.why):
             self.begun.add(end.worker)
@@ -197,7 +198,7 @@ class Roster:
     def record_end(self, worker: Worker, end: WorkerEnded) -> bool:
         """Records the end of a worker that was not to leave; True if it broke its generation."""
         wanted = self.is_wanted(end.worker)
-        # The reason to end it is the cause; how the process ended then says little.
+        # The reason to end it is the cause; how the process ended then matters little.
         why = worker.why or end.why or (LEFT if worker.left and wanted else "")
         if wanted and end.exit_code == 0 and not why:
             self.complete.add(end.worker)
@@ -225,6 +226,7 @@ class Roster:
         """Removes the workers on a node that is down; returns their numbers."""
         lost = [w.worker for w in self.workers.values() if w.node == node]
         for number in lost:
+            # It may still train where the network is cut. An inventory that shows it ends it.
             del self.workers[number]
             self.outcasts.add(number)
         return lost

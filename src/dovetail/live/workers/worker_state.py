@@ -106,6 +106,7 @@ class Worker(OnGpus):
 
     def end_by(self, end_s: float, grace_s: float, why: str = "") -> None:
         """Schedules its end, unless an earlier one is scheduled already."""
+        # The shorter grace and the earlier time win: an end is never put off by a later reason.
         self.grace_s = min(self.grace_s, grace_s) if self.end_s < NEVER_S else grace_s
         self.end_s = min(self.end_s, end_s)
         self.why = self.why or why
@@ -116,6 +117,7 @@ class Worker(OnGpus):
             # Its start order has not been sent: there is nothing it could still hold from before.
             self.memory_bytes = memory_bytes
         elif memory_bytes != self.memory_bytes or self.share != self.share_sent:
+            # Read before the new limit is set: until its agent confirms, the looser one counts.
             self.memory_before = self.memory_held_max
             self.memory_bytes, self.limits_generation = memory_bytes, generation
 
