@@ -35,7 +35,7 @@ assert dovetail.policies
 UNTIL_S = 600.0
 
 
-class _Silence:
+class Silence:
     """A recorder that keeps nothing."""
 
     def record(self, facts: object) -> None:
@@ -46,7 +46,7 @@ def timed(scene: Scene, policy_text: str) -> Iterator[tuple[View, int, int, floa
     """Yields, after each decision past the first instant, the view and what the decision found:
     the jobs that waited, those that ran, and the milliseconds it took."""
     policy = parse_policy(policy_text)
-    world = SimWorld(scene, policy, _Silence())
+    world = SimWorld(scene, policy, Silence())
     memory, wake_at = policy.initial, float("inf")
     while world.advance(wake_at):
         view = world.observe()

@@ -18,9 +18,7 @@ from statistics import fmean
 
 import numpy as np
 
-import dovetail.policies  # registers the policies
 from benchmarks.gimbal_search import MODELS
-from dovetail.control.loop import run
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats, JobTable, Labels
 from dovetail.core.policy import parse_policy
@@ -29,11 +27,9 @@ from dovetail.forecast.forecasts import Known
 from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.pair_law import MEASURED, parse_interference
 from dovetail.physics.zoo.models import shipped
-from dovetail.record.tally import Tally
 from dovetail.sim.scene import Scene
-from dovetail.sim.world import SimWorld
+from papers.frame.experiment import play_scene
 
-assert dovetail.policies
 HOURS = 8
 JOBS = 100
 SIZES, WEIGHTS = (1, 2, 4, 8), (0.45, 0.3, 0.15, 0.1)
@@ -80,12 +76,7 @@ def drawn_scene(seed: int, interference: str = MEASURED) -> Scene:
 
 def finishes(scene: Scene, text: str) -> Floats:
     """Returns when each job ends under a policy."""
-    jobs = scene.trace.jobs
-    scale = [scene.truth.structure.scale(j) for j in range(len(jobs))]
-    tally = Tally(scene.cluster, jobs.gpus.tolist(), scene.trace.duration_s.tolist(), scale)
-    policy = parse_policy(text)
-    run(SimWorld(scene, policy, tally), policy)
-    return np.array(tally.finish_s)
+    return np.array(play_scene(scene, parse_policy(text)).finish_s)
 
 
 Measure = Callable[[Scene, Floats], float]

@@ -20,9 +20,9 @@ from papers.gimbal.experiments import (
     MORE_IS_BETTER,
     STEPS,
     SWEPT,
-    GimbalRun,
     UpperScheduler,
     gain_of,
+    gimbal_run,
 )
 from papers.gimbal.pairs import bent_slowdown
 from papers.gimbal.workloads import GimbalWorkload, data_of
@@ -47,7 +47,7 @@ def gains(
     for workload in workloads:
         with bent(power):
             alone, packed, under = (
-                GimbalRun(workload, policy).play()[upper.measure]
+                gimbal_run(workload, policy).play()[upper.measure]
                 for policy in (upper.alone, upper.under(STEPS[0]), upper.under())
             )
         better = upper.measure in MORE_IS_BETTER

@@ -15,7 +15,6 @@ from statistics import fmean
 
 import numpy as np
 
-import dovetail.policies  # registers the policies
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable, Labels
 from dovetail.core.policy import Policy, parse_policy
@@ -29,17 +28,16 @@ from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.pair_law import MeasuredInterference
 from dovetail.physics.zoo.models import shipped
 from dovetail.policies.gimbal import Calibrated
-from dovetail.record.tally import Tally
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
+from papers.frame.experiment import tally_of
+from papers.gimbal.search import PACKING
 
-assert dovetail.policies
 MODELS = (
     "muri/vgg16", "muri/resnet18", "muri/bert", "muri/gpt2", "pollux/cifar10", "pollux/deepspeech2",
     "pollux/yolov3", "pollux/imagenet", "elasticflow/resnet50", "elasticflow/inception3",
     "afs/transformer", "afs/dcgan", "afs/videoprediction", "afs/googlenet",
 )  # fmt: skip
-PACKING = "lucid:score-limit=4;unequal=true;load=0;most-gpus=64"
 
 
 def drawn_set(seed: int) -> Scene:
@@ -74,10 +72,7 @@ def drawn_set(seed: int) -> Scene:
 
 def searched(scene: Scene, policy: Policy) -> tuple[float, float, tuple[Search, ...], SimWorld]:
     """Returns when the search began and ended, the searches, and the world at its end."""
-    jobs = scene.trace.jobs
-    scale = [scene.truth.structure.scale(j) for j in range(len(jobs))]
-    tally = Tally(scene.cluster, jobs.gpus.tolist(), scene.trace.duration_s.tolist(), scale)
-    world = SimWorld(scene, policy, tally)
+    world = SimWorld(scene, policy, tally_of(scene))
     memory, wake_at, began_s = policy.initial, float("inf"), 0.0
     while world.advance(wake_at):
         decision = policy.decide(world.observe(), memory)
@@ -86,7 +81,7 @@ def searched(scene: Scene, policy: Policy) -> tuple[float, float, tuple[Search, 
             world.apply(decision.draft)
         assert isinstance(memory, Calibrated)
         now = world.observe().now
-        if now >= jobs.submit_s[-1]:
+        if now >= scene.trace.jobs.submit_s[-1]:
             if any(s.trial is not None and s.steps == 0 for s in memory.searches):
                 began_s = now
             if all(s.due_s == float("inf") for s in memory.searches):

@@ -1,6 +1,6 @@
 """How long interleave sets take: both rules against what Muri's authors measured, and each other.
 
-    python benchmarks/interleaving.py
+    python -m benchmarks.interleaving
 
 Table 2 of the Muri paper gives each member's share of its speed alone in one set of four, two
 machines of eight V100; the authors' program has factors of measured over reckoned cycles. The
@@ -10,7 +10,6 @@ rest compares rules over all sets of models of the zoo.
 from __future__ import annotations
 
 from itertools import combinations_with_replacement
-from time import perf_counter
 
 import numpy as np
 
@@ -28,7 +27,6 @@ def main() -> None:
     """Prints all comparisons."""
     table_2()
     all_sets()
-    kernel()
 
 
 def table_2() -> None:
@@ -83,19 +81,6 @@ def compared(family: str, gpus: int, stage_s: np.ndarray, alone_s: np.ndarray, s
         f"{family:<13}{gpus:>5}{size:>9}{len(sets):>7}  {np.median(ratio):>6.2f} "
         f"({ratio.min():.2f} to {ratio.max():.2f}){np.median(gain):>6.2f}{below:>8.0%}"
     )
-
-
-def kernel() -> None:
-    """Prints how long many unions take."""
-    rng = np.random.default_rng(0)
-    stage_s = rng.random((1000, 4))
-    print("\nbest cycles of 100,000 sets")
-    for size in (2, 3, 4):
-        sets = rng.integers(0, 1000, (100_000, size))
-        for rule in CYCLES:
-            began = perf_counter()
-            best_cycles(stage_s, sets, rule)
-            print(f"  {size} members, {rule}: {perf_counter() - began:.3f} s")
 
 
 if __name__ == "__main__":

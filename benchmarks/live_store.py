@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.control_plane import percentile
 from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Ended, Fact, Started, Submitted
 from dovetail.core.placement import Placement
@@ -38,11 +39,6 @@ SPEC = JobSpec(
 )  # fmt: skip
 CLUSTER = Cluster.uniform(250, 4)
 WHERE = Placement(((7, 2),))
-
-
-def percentile(values: list[float], part: float) -> float:
-    """Returns the nearest rank."""
-    return sorted(values)[min(len(values) - 1, int(part * len(values)))]
 
 
 def submits(path: Path, threads: int, count: int) -> str:
@@ -69,7 +65,7 @@ def submits(path: Path, threads: int, count: int) -> str:
     assert all(isinstance(a, StoredJob) for a in inbox) and len(inbox) == len(took_s)
     return (
         f"{threads:3d} threads: {len(took_s) / wall_s:6.0f} submits/s, "
-        f"p50 {percentile(took_s, 0.5) * 1e3:.1f} ms, p99 {percentile(took_s, 0.99) * 1e3:.1f} ms"
+        f"p50 {percentile(took_s, 0.5):.1f} ms, p99 {percentile(took_s, 0.99):.1f} ms"
     )
 
 

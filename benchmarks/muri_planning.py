@@ -16,12 +16,11 @@ from time import process_time
 
 import numpy as np
 
-import dovetail.policies  # registers the policies
+from benchmarks.decisions import Enough, Silence
 from dovetail.algorithms import matching
 from dovetail.control.loop import run
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable, Labels
-from dovetail.core.messages import Fact
 from dovetail.core.policy import Decision, parse_policy
 from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
@@ -35,20 +34,8 @@ from dovetail.physics.zoo.models import shipped
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
 
-assert dovetail.policies
 MODELS = ("vgg16", "vgg19", "resnet18", "shufflenet_v2_x1_0", "bert", "gpt2", "a2c", "dqn")
 GPUS, SHARES = (1, 2, 4, 8), (0.7, 0.15, 0.1, 0.05)
-
-
-class Enough(BaseException):
-    """Ends the run; a BaseException, since the loop hands every Exception to the world."""
-
-
-class Silent:
-    """Records nothing."""
-
-    def record(self, facts: Sequence[Fact]) -> None:
-        """Forgets the facts."""
 
 
 class Counted:
@@ -115,7 +102,7 @@ def play(nodes: int, decisions: int, grouping_s: list[float], taken: list[int]) 
     policy = Counted("muri-s:tick-s=0", decisions)
     interleaved_pass.group = timed  # type: ignore[assignment]
     try:
-        run(SimWorld(scene(nodes, 1), policy, Silent()), policy)
+        run(SimWorld(scene(nodes, 1), policy, Silence()), policy)
     except Enough:
         pass
     finally:

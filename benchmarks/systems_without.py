@@ -15,7 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from dovetail.core.errors import InputError
-from papers.systems.experiments import BASE, BASELINE, Circumstances, system_run, systems
+from dovetail.core.switching import Switching
+from dovetail.study.options import Options
+from papers.systems.experiments import BASE, BASELINE, owners, system_run, systems
 from papers.systems.results import HEAVY, geometric
 from papers.systems.workloads import REAL, WindowWorkload
 
@@ -24,12 +26,13 @@ RESIZING = (
     *("afs-l", "afs-p", "afs-s", "srtf-e", "srsf-e", "max-min", "optimus", "themis"),
     *("srtf-max", "srsf-max", "tiresias-max"),
 )
-SETTINGS: dict[str, tuple[Circumstances, tuple[str, ...]]] = {
+SECOND = Switching.parse("restart:1,prepared:1")
+SETTINGS: dict[str, tuple[Options, tuple[str, ...]]] = {
     "all-elastic": (BASE, RESIZING),
-    "half-elastic": (replace(BASE, elastic=0.5), RESIZING),
-    "none-elastic": (replace(BASE, elastic=0.0), RESIZING),
-    "resize-restarts": (replace(BASE, switching="restart:30"), RESIZING),
-    "switch-1s": (replace(BASE, switching="restart:1,prepared:1"), ("gandiva",)),
+    "half-elastic": (replace(BASE, adopt=owners(elastic=0.5)), RESIZING),
+    "none-elastic": (replace(BASE, adopt=owners(elastic=0.0)), RESIZING),
+    "resize-restarts": (replace(BASE, switching=Switching.parse("restart:30")), RESIZING),
+    "switch-1s": (replace(BASE, switching=SECOND), ("gandiva",)),
 }
 
 
@@ -45,10 +48,13 @@ def main() -> None:
     ]
     text = {system.name: system.text for system in systems()}
     for setting in sys.argv[1:] or SETTINGS:
-        world, names = SETTINGS[setting]
+        options, names = SETTINGS[setting]
         mean_s = {
             name: np.array(
-                [system_run(text[name], workload, world).play()["jct_s"] for workload in workloads]
+                [
+                    system_run(text[name], workload, options).play()["jct_s"]
+                    for workload in workloads
+                ]
             )
             for name in (BASELINE, *names)
         }

@@ -15,8 +15,8 @@ from dovetail.cli.options import output_folder
 from dovetail.cli.progress import bar, busy
 from dovetail.core.errors import InputError
 from papers.frame import paper as catalogue
+from papers.frame.experiment import Results
 from papers.frame.page import reproduction_dict, view, write_reproduction
-from papers.frame.results import Results
 from papers.frame.scope import Scope, find_data
 
 
@@ -41,10 +41,10 @@ def reproduce(
 ) -> None:
     """Regenerate the tables and figures of a PAPER: a-srpt, afs, gimbal, muri, sjf-bsbf.
 
-    `systems` is none: it compares all systems on the same jobs, as no paper does. Without a PAPER
-    all are listed. Published values stand beside ours, with a verdict for each row. The traces
-    are looked for in --data, else in the folder that the environment variable DOVETAIL_DATA
-    names. Without them generated ones are used, and the report says so.
+    `systems` is no paper: it compares all systems on the same jobs. Without a PAPER the command
+    lists all. Published values stand beside ours, with a verdict for each row. Traces are read
+    from --data, else from the folder in the environment variable DOVETAIL_DATA. Without them the
+    command generates traces, and the report says so.
 
     \b
     Example:
@@ -62,16 +62,16 @@ def reproduce(
     scope = Scope(find_data(data), effort, seeds)
     with output_folder(output) as folder:
         with bar(f"reproducing {name}", 1.0) as show:
-            reproduction = paper.find(scope, Results(processes, show))
+            reproduction = paper.reproduce(scope, Results(processes, show))
         if folder is not None:
             with busy("writing"):
-                write_reproduction(paper, reproduction, folder)
+                write_reproduction(reproduction, folder)
     if as_json:
-        click.echo(json.dumps(reproduction_dict(paper, reproduction)))
+        click.echo(json.dumps(reproduction_dict(reproduction)))
         return
     from dovetail.cli.terminal import show as print_view
 
-    print_view(view(paper, reproduction))
+    print_view(view(reproduction))
     if output is not None:
         click.echo(f"written to {output}, report: {output / 'report.html'}", err=True)
 

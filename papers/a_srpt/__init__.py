@@ -4,30 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from papers.a_srpt import beyond as a_srpt_why
-from papers.a_srpt import claims as a_srpt_rows
-from papers.a_srpt.experiments import LOGS, ASrptExperiment, plan
+from papers.a_srpt.beyond import claims
+from papers.a_srpt.experiments import LOGS, ASrptExperiment
 from papers.a_srpt.plots import plots
 from papers.a_srpt.workloads import ALL_JOBS, SINGLE_SHARE, WIDTH_SHARES, WIDTHS
-from papers.frame.claim import Reproduction
 from papers.frame.paper import Paper
-from papers.frame.results import Results
-from papers.frame.scope import Scope
 
 
-def find(scope: Scope, results: Results) -> Reproduction:
-    """Returns all tables and figures of the paper anew."""
-    planned = plan(scope)
-    asked = planned.runs()
-    results.play(asked)
-    return Reproduction(
-        (*a_srpt_rows.rows(results, planned), *a_srpt_why.rows(results, planned)),
-        tuple(plots(results, planned)),
-        tuple(_notes(scope, planned)),
-    )
-
-
-def _notes(scope: Scope, planned: ASrptExperiment) -> Iterator[str]:
+def _notes(planned: ASrptExperiment) -> Iterator[str]:
     base = planned.base
     yield (
         "A generated trace, not the paper's: PAI's tables were not available. Published are the "
@@ -56,7 +40,7 @@ def _notes(scope: Scope, planned: ASrptExperiment) -> Iterator[str]:
         "Sweeps (Figures 6 to 8 and below) are told the mean of the group instead, which costs no "
         "training; Figure 9 holds both."
     )
-    if not scope.has(*LOGS.values()):
+    if not planned.scope.has(*LOGS.values()):
         yield "Real logs for prediction errors (traces/dirlab) were not found in the data folder."
 
 
@@ -64,5 +48,9 @@ paper = Paper(
     "A-SRPT: Prediction-Assisted Online Distributed Deep Learning Workload Scheduling",
     "Figures 4 to 9, Table II and Theorem 1. Published values are those of prose and table; bands "
     "are 25 % on either side of ratios, 10 % for Heavy-Edge over the optimum.",
-    find,
+    ASrptExperiment,
+    ASrptExperiment.runs,
+    claims,
+    plots,
+    _notes,
 )

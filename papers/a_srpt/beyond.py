@@ -1,10 +1,10 @@
-"""What the paper does not say: load, other policies, skipping, tau, recurrence, logs, Theorem 1."""
+"""What the paper does not vary: load, other policies, tau, recurrence, logs and the bound."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from papers.a_srpt.claims import CAUSES, less
+from papers.a_srpt.claims import CAUSES, less, paper_claims
 from papers.a_srpt.experiments import (
     BASELINES,
     FOREST,
@@ -17,12 +17,10 @@ from papers.a_srpt.experiments import (
     OURS,
     VARIED,
     ASrptExperiment,
-    flow_s,
     seconds,
 )
 from papers.a_srpt.theorem_bound import worst_ratio
 from papers.frame.claim import Claim
-from papers.frame.results import Results
 
 LOADED = (0.5, 1.0)
 """Loads between which A-SRPT is held to be the best of the paper's policies."""
@@ -31,30 +29,29 @@ TAU = 1.0
 IDLE = 0.05
 
 
-def rows(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
-    """Yields all of it."""
-    yield from idle(results, plan)
-    yield from loads(results, plan)
-    yield from causes(results, plan)
-    yield from packing(results, plan)
-    yield from skipping(results, plan)
-    yield from waiting(results, plan)
-    yield from recurrence(results, plan)
-    yield from logs(results, plan)
-    yield from theorem_1(results, plan)
+def claims(plan: ASrptExperiment) -> Iterator[Claim]:
+    """Yields the claims of the paper, then what it does not vary."""
+    yield from paper_claims(plan)
+    yield from idle(plan)
+    yield from loads(plan)
+    yield from causes(plan)
+    yield from packing(plan)
+    yield from skipping(plan)
+    yield from waiting(plan)
+    yield from recurrence(plan)
+    yield from logs(plan)
+    yield from theorem_1(plan)
 
 
-def idle(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
+def idle(plan: ASrptExperiment) -> Iterator[Claim]:
     """Yields what waiting for the virtual machine costs where nobody else waits."""
     sweep = plan.sweeps["load"]
     part = f"An idle cluster: a load of {IDLE:g}"
     for policy in ("wcs-subtime", "backfill"):
-        gain = 1 - flow_s(results, sweep.runs(IDLE, OURS)) / flow_s(
-            results, sweep.runs(IDLE, policy)
-        )
+        gain = 1 - plan.flow_s(sweep.runs(IDLE, OURS)) / plan.flow_s(sweep.runs(IDLE, policy))
         yield Claim(part, f"A-SRPT more than {NAMES[policy]}", -100 * gain, "%")
     ours, other = (
-        {k: results.mean(sweep.runs(IDLE, p), k) for k in ("flow_s", "waited_s")}
+        {k: plan.results.mean(sweep.runs(IDLE, p), k) for k in ("flow_s", "waited_s")}
         for p in (OURS, "wcs-subtime")
     )
     for name, found in ((OURS, ours), ("wcs-subtime", other)):
@@ -65,18 +62,18 @@ def idle(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
     yield Claim(part, "waiting for the virtual machine costs", holds=costs, why=why)
 
 
-def loads(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
-    """Yields who wins at which load, and how much longer jobs hold GPUs than at best."""
+def loads(plan: ASrptExperiment) -> Iterator[Claim]:
+    """Yields the best policy by load, and how much longer jobs occupy GPUs than at best."""
     for key in ("load", "load wide"):
         sweep = plan.sweeps[key]
         for x in sweep.at:
-            gains = sweep.gains(results, x, BASELINES)
+            gains = plan.gains(sweep, x, BASELINES)
             best = min(gains, key=lambda p: gains[p])
             yield less(
                 sweep.title, f"load {x:g}: less than {NAMES[best]}, the best", gains[best], None
             )
             for policy in (OURS, "wcs-duration", "backfill"):
-                stretch = results.mean(sweep.runs(x, policy), "stretch")
+                stretch = plan.results.mean(sweep.runs(x, policy), "stretch")
                 what = f"load {x:g}: GPU-time held over asked, {NAMES[policy]}"
                 yield Claim(sweep.title, what, stretch, "x")
             if LOADED[0] <= x <= LOADED[1]:
@@ -84,79 +81,77 @@ def loads(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
                 yield Claim(sweep.title, what, holds=gains[best] >= -0.01, why=CAUSES)
         x = max(sweep.at)
         for words, label in HEAVINESS.items():
-            ran = results.mean(sweep.runs(x, OURS), f"{words} ran")
+            ran = plan.results.mean(sweep.runs(x, OURS), f"{words} ran")
             what = f"load {x:g}: {label} ran, over their best, A-SRPT"
             yield Claim(sweep.title, what, ran, "x")
 
 
-def causes(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
+def causes(plan: ASrptExperiment) -> Iterator[Claim]:
     """Yields what makes A-SRPT lose where all jobs have several GPUs and submissions are kept."""
     part = "Why: no job on one GPU, submissions kept"
     for words, sweep in plan.causes.items():
-        gains = sweep.gains(results, 0.0, BASELINES)
+        gains = plan.gains(sweep, 0.0, BASELINES)
         best = min(gains, key=lambda p: gains[p])
         yield less(part, f"{words}: less than {NAMES[best]}, the best", gains[best], None)
         for policy in (OURS, best):
-            stretch = results.mean(sweep.runs(0.0, policy), "stretch")
+            stretch = plan.results.mean(sweep.runs(0.0, policy), "stretch")
             what = f"{words}: GPU-time held over asked, {NAMES[policy]}"
             yield Claim(part, what, stretch, "x")
 
 
-def packing(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
+def packing(plan: ASrptExperiment) -> Iterator[Claim]:
     """Yields how A-SRPT stands against policies that pack jobs, which the paper leaves out."""
     part = "Policies not in the paper: A-SRPT's total less than theirs"
     for key, unit in (("load", "load"), ("load wide", "no job on one GPU, load")):
         sweep = plan.sweeps[key]
         for x in sweep.at:
-            for policy, gain in sweep.gains(results, x, OTHERS).items():
+            for policy, gain in plan.gains(sweep, x, OTHERS).items():
                 yield less(part, f"{unit} {x:g}: {NAMES[policy]}", gain, None)
     part = "The same order, packed or on the servers with most free GPUs"
     sweep = plan.sweeps["load"]
     for x in sweep.at:
-        packed, spread = (flow_s(results, sweep.runs(x, p)) for p in ("sjf", "wcs-duration"))
+        packed, spread = (plan.flow_s(sweep.runs(x, p)) for p in ("sjf", "wcs-duration"))
         yield Claim(part, f"load {x:g}: WCS-Duration over SJF", spread / packed, "x")
 
 
-def skipping(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
+def skipping(plan: ASrptExperiment) -> Iterator[Claim]:
     """Yields how much of the gain over strict baselines comes from their strictness."""
     part = "The same order, strict or skipping what does not fit"
     for key, unit in (("load", "load"), ("load wide", "load, no job on one GPU")):
         sweep = plan.sweeps[key]
         for x in sweep.at:
             for strict, skip in (("spjf", "wcs-duration"), ("spwf", "wcs-workload")):
-                ratio = flow_s(results, sweep.runs(x, strict)) / flow_s(
-                    results, sweep.runs(x, skip)
-                )
+                ratio = plan.flow_s(sweep.runs(x, strict)) / plan.flow_s(sweep.runs(x, skip))
                 what = f"{x:g} {unit}: {NAMES[strict]} over {NAMES[skip]}"
                 yield Claim(part, what, ratio, "x")
 
 
-def waiting(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
+def waiting(plan: ASrptExperiment) -> Iterator[Claim]:
     """Yields what tau does, and what it does that all behind a waiting job wait too."""
     part = f"Waiting for a better placement at a load of {HIGH:g}: total flow time over tau = 1"
-    base = flow_s(results, plan.crowded(VARIED["tau = 1"]))
+    base = plan.flow_s(plan.crowded(VARIED["tau = 1"]))
     for words, policy in VARIED.items():
-        yield Claim(part, words, flow_s(results, plan.crowded(policy)) / base, "x")
+        yield Claim(part, words, plan.flow_s(plan.crowded(policy)) / base, "x")
 
 
-def recurrence(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
+def recurrence(plan: ASrptExperiment) -> Iterator[Claim]:
     """Yields gains by how much of the trace recurs."""
     sweep = plan.sweeps["recurrence"]
     part = "Share of jobs in groups of five or more"
     for x in sweep.at:
-        gains = sweep.gains(results, x, BASELINES)
+        gains = plan.gains(sweep, x, BASELINES)
         best = min(gains, key=lambda p: gains[p])
         yield less(part, f"{x:.0f} %: less than {NAMES[best]}, the best", gains[best], None)
-        unseen = 100 * results.mean(sweep.runs(x, OURS), "unseen")
+        unseen = 100 * plan.results.mean(sweep.runs(x, OURS), "unseen")
         yield Claim(part, f"{x:.0f} %: groups not seen", unseen, "% of jobs")
 
 
-def logs(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
+def logs(plan: ASrptExperiment) -> Iterator[Claim]:
     """Yields errors on real logs, of which users and requests are known but no groups."""
     for log in LOGS:
         for protocol in ("held out", "online"):
             found = {
-                m: results[plan.logs[log, m, protocol]]
+                m: plan.results[plan.logs[log, m, protocol]]
                 for m in METHODS
                 if (log, m, protocol) in plan.logs
             }
@@ -174,7 +169,7 @@ def logs(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
                 )
 
 
-def theorem_1(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
+def theorem_1(plan: ASrptExperiment) -> Iterator[Claim]:
     """Yields the ratio that Theorem 1 allows, and what total completion time was over the least."""
     part = "Theorem 1: total completion time over the least possible, tau = 1"
     table = plan.base.trace().jobs
@@ -182,10 +177,10 @@ def theorem_1(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
     iterations = [seconds(*kind, plan.cluster) for kind in sorted(kinds)]
     rho = max(longest / shortest for shortest, longest in iterations)
     spread = max(longest for _, longest in iterations) / min(least for least, _ in iterations)
-    least = results.mean(plan.bounds(), "completion_s")
+    least = plan.results.mean(plan.bounds(), "completion_s")
     for words, told, error in (
         ("perfect prediction", KNOWN, 0.0),
-        ("forest", FOREST, results.mean(plan.seeded(OURS, FOREST), "error_iterations")),
+        ("forest", FOREST, plan.results.mean(plan.seeded(OURS, FOREST), "error_iterations")),
     ):
         allowed = worst_ratio(
             gpus=plan.cluster.gpus,
@@ -195,9 +190,9 @@ def theorem_1(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
             mean_error_iterations=error,
             tau=TAU,
         )
-        measured = results.mean(plan.seeded(OURS, told), "completion_s") / least
+        measured = plan.results.mean(plan.seeded(OURS, told), "completion_s") / least
         yield Claim(part, f"allowed, {words}", allowed, "x")
         yield Claim(part, f"at most, measured, {words}", measured, "x")
         yield Claim(part, f"measured within what is allowed, {words}", holds=measured <= allowed)
-    flow = flow_s(results, plan.seeded(OURS)) / flow_s(results, plan.bounds())
+    flow = plan.flow_s(plan.seeded(OURS)) / plan.flow_s(plan.bounds())
     yield Claim(part, "total flow time over its lower bound, forest", flow, "x")

@@ -22,7 +22,7 @@ from dovetail.study.options import Options
 from dovetail.study.traces import open_traces
 from papers.a_srpt.exact_replicas import exact_replicas
 from papers.a_srpt.workloads import SIMULATED, ASrptCluster, ASrptWorkload, fastest
-from papers.frame.results import Numbers
+from papers.frame.experiment import Numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,8 @@ from papers.a_srpt.experiments import (
     TOLD,
     ASrptExperiment,
     Sweep,
-    flow_s,
 )
 from papers.frame.claim import Claim, at_most, near, ratio_band
-from papers.frame.results import Results
 
 TESTBED_GAIN = 0.44
 """Total flow time less than that of the worst baseline: "up to 44 %"."""
@@ -26,7 +24,7 @@ TESTBED_OVER_PERFECT = 1.07
 JOBS_GAIN = (0.31, 0.91)
 """Figure 6: least and most over all baselines and numbers of jobs."""
 SINGLES_GAIN = {0.8: 0.16, 0.0: 0.57}
-"""Figure 7, by share of jobs on one GPU. The text does not say over whom; taken as over the best
+"""Figure 7, by share of jobs on one GPU. The text names no rival; taken as over the best
 baseline, since the larger gains of Figure 6 are over the worst."""
 NIC_GAIN_SLOW = 0.92
 """Figure 8 at 1 Gbit/s, over the worst baseline: "up to 92 %"."""
@@ -55,15 +53,15 @@ TRACE = "a generated trace stands in for PAI's: see the sweeps of load"
 FEW = "where few jobs wait, skipping starts more of them on what is left of servers, spread"
 
 
-def rows(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
+def paper_claims(plan: ASrptExperiment) -> Iterator[Claim]:
     """Yields the figures and the table in the order of the paper."""
-    yield from figure_4(results, plan)
-    yield from figure_5(results, plan)
-    yield from figure_6(results, plan.sweeps["jobs"])
-    yield from figure_7(results, plan)
-    yield from figure_8(results, plan)
-    yield from figure_9(results, plan)
-    yield from table_2(results, plan)
+    yield from figure_4(plan)
+    yield from figure_5(plan)
+    yield from figure_6(plan, plan.sweeps["jobs"])
+    yield from figure_7(plan)
+    yield from figure_8(plan)
+    yield from figure_9(plan)
+    yield from table_2(plan)
 
 
 def held(published: float) -> tuple[float, float]:
@@ -73,14 +71,14 @@ def held(published: float) -> tuple[float, float]:
 
 
 def less(part: str, what: str, gain: float, published: float | None, why: str = "") -> Claim:
-    """Returns a row that says by how many per cent a total is less."""
+    """Returns a row with the per cent by which a total is less."""
     if published is None:
         return Claim(part, what, 100 * gain, "% less", why=why)
     band = held(published)
     return Claim(part, what, 100 * gain, "% less", 100 * published, band, why=why)
 
 
-def figure_4(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
+def figure_4(plan: ASrptExperiment) -> Iterator[Claim]:
     """Yields errors of predictions during the runs of the base."""
     part = "Figure 4 and section V.B: prediction errors, generated recurrent jobs"
     why = "depends on the repeats of the real trace, which a generated one cannot tell"
@@ -91,18 +89,20 @@ def figure_4(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
         yield Claim(
             part,
             f"mean error, {words}",
-            results.mean(runs, "error_iterations"),
+            plan.results.mean(runs, "error_iterations"),
             "iterations",
             ERRORS.get(words),
             why=why,
         )
         what = f"median error, {words}"
-        yield Claim(part, what, results.mean(runs, "median_error_iterations"), "iterations")
+        yield Claim(part, what, plan.results.mean(runs, "median_error_iterations"), "iterations")
     runs = plan.seeded(OURS, FOREST)
-    near = 100 * results.mean(runs, "near")
+    near = 100 * plan.results.mean(runs, "near")
     yield Claim(part, "within 10 %, forest", near, "% of jobs", 100 * EXACT_SHARE, why=why)
-    yield Claim(part, "groups not seen, forest", 100 * results.mean(runs, "unseen"), "% of jobs")
-    errors = {w: results.mean(plan.seeded(OURS, TOLD[w]), "error_iterations") for w in ERRORS}
+    yield Claim(
+        part, "groups not seen, forest", 100 * plan.results.mean(runs, "unseen"), "% of jobs"
+    )
+    errors = {w: plan.results.mean(plan.seeded(OURS, TOLD[w]), "error_iterations") for w in ERRORS}
     yield Claim(
         part,
         "forest's error at most the median's and the mean's",
@@ -113,11 +113,11 @@ def figure_4(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
     )
 
 
-def figure_5(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
+def figure_5(plan: ASrptExperiment) -> Iterator[Claim]:
     """Yields the testbed's means over its sets."""
     part = f"Figure 5: 14 GPUs, {len(plan.sets)} sets of 75 jobs, tau 0"
-    flow = {p: flow_s(results, plan.testbed(p)) for p in (OURS, *BASELINES)}
-    last = {p: results.mean(plan.testbed(p), "makespan_s") for p in flow}
+    flow = {p: plan.flow_s(plan.testbed(p)) for p in (OURS, *BASELINES)}
+    last = {p: plan.results.mean(plan.testbed(p), "makespan_s") for p in flow}
     for policy, seconds in flow.items():
         yield Claim(part, f"total flow time, {NAMES[policy]}", seconds / HOUR_S, "h")
         yield Claim(part, f"makespan, {NAMES[policy]}", last[policy] / HOUR_S, "h")
@@ -125,11 +125,11 @@ def figure_5(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
     yield less(
         part, "A-SRPT less than the worst baseline", most, TESTBED_GAIN, _alike(flow[OURS], flow)
     )
-    over = flow[OURS] / flow_s(results, plan.testbed(OURS, KNOWN))
+    over = flow[OURS] / plan.flow_s(plan.testbed(OURS, KNOWN))
     yield near(
         part, "A-SRPT over perfect prediction", over, "x", TESTBED_OVER_PERFECT, SPREAD, why=TRACE
     )
-    yield from _all_perfect(part, {p: flow_s(results, plan.testbed(p, KNOWN)) for p in flow})
+    yield from _all_perfect(part, {p: plan.flow_s(plan.testbed(p, KNOWN)) for p in flow})
     yield Claim(
         part,
         "A-SRPT has the least total",
@@ -159,10 +159,10 @@ def _alike(ours_s: float, flow: Mapping[str, float]) -> str:
     )
 
 
-def _order(results: Results, sweep: Sweep, part: str, why: str) -> Iterator[Claim]:
+def _order(plan: ASrptExperiment, sweep: Sweep, part: str, why: str) -> Iterator[Claim]:
     """Yields, for each point, by how much A-SRPT's total is less than each baseline's."""
     for x in sweep.at:
-        gains = sweep.gains(results, x, BASELINES)
+        gains = plan.gains(sweep, x, BASELINES)
         best = min(gains, key=lambda p: gains[p])
         worst = max(gains, key=lambda p: gains[p])
         where = f"{x:,.0f} {sweep.axis}"
@@ -171,11 +171,11 @@ def _order(results: Results, sweep: Sweep, part: str, why: str) -> Iterator[Clai
         yield Claim(part, f"{where}: A-SRPT is the best", holds=gains[best] >= -0.01, why=why)
 
 
-def figure_6(results: Results, sweep: Sweep) -> Iterator[Claim]:
+def figure_6(plan: ASrptExperiment, sweep: Sweep) -> Iterator[Claim]:
     """Yields gains by number of jobs."""
     part = "Figure 6: number of jobs"
-    yield from _order(results, sweep, part, TRACE)
-    each = [sweep.gains(results, x, BASELINES) for x in sweep.at]
+    yield from _order(plan, sweep, part, TRACE)
+    each = [plan.gains(sweep, x, BASELINES) for x in sweep.at]
     flat = [gain for gains in each for gain in gains.values()]
     yield less(part, "least over baselines and sizes", min(flat), JOBS_GAIN[0], TRACE)
     yield less(part, "most over baselines and sizes", max(flat), JOBS_GAIN[1], TRACE)
@@ -188,30 +188,30 @@ def figure_6(results: Results, sweep: Sweep) -> Iterator[Claim]:
     )
 
 
-def figure_7(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
+def figure_7(plan: ASrptExperiment) -> Iterator[Claim]:
     """Yields gains by the share of jobs on one GPU, submissions and then the load kept."""
     for key, part, why in (
         ("singles", "Figure 7: jobs on one GPU, submissions kept", CAUSES),
         ("singles kept", "Figure 7 with the load kept at 1", TRACE),
     ):
         sweep = plan.sweeps[key]
-        yield from _order(results, sweep, part, why)
-        gains = {x: min(sweep.gains(results, x, BASELINES).values()) for x in sweep.at}
+        yield from _order(plan, sweep, part, why)
+        gains = {x: min(plan.gains(sweep, x, BASELINES).values()) for x in sweep.at}
         for share, published in SINGLES_GAIN.items():
             what = f"{100 * share:.0f} %: less than the best baseline"
             yield less(part, what, gains[100 * share], published, why)
         yield Claim(part, "gains grow from 80 % to 0 %", holds=gains[80.0] <= gains[0.0], why=why)
 
 
-def figure_8(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
+def figure_8(plan: ASrptExperiment) -> Iterator[Claim]:
     """Yields gains by bandwidth, no job on one GPU, submissions and then the load kept."""
     for key, part, why in (
         ("nic", "Figure 8: NIC bandwidth, no job on one GPU, submissions kept", CAUSES),
         ("nic kept", "Figure 8 with the load kept at 1", CAUSES),
     ):
         sweep = plan.sweeps[key]
-        yield from _order(results, sweep, part, why)
-        slow, fast = (sweep.gains(results, x, BASELINES) for x in (1.0, 50.0))
+        yield from _order(plan, sweep, part, why)
+        slow, fast = (plan.gains(sweep, x, BASELINES) for x in (1.0, 50.0))
         yield less(
             part, "1 Gbit/s: less than the worst baseline", max(slow.values()), NIC_GAIN_SLOW, why
         )
@@ -222,11 +222,11 @@ def figure_8(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
         yield Claim(part, what, holds=max(fast.values()) <= max(slow.values()), why=why)
 
 
-def figure_9(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
+def figure_9(plan: ASrptExperiment) -> Iterator[Claim]:
     """Yields what wrong predictions cost A-SRPT."""
     part = "Figure 9: total flow time over that with perfect prediction"
-    perfect = flow_s(results, plan.seeded(OURS, KNOWN))
-    over = {w: flow_s(results, plan.seeded(OURS, t)) / perfect for w, t in TOLD.items()}
+    perfect = plan.flow_s(plan.seeded(OURS, KNOWN))
+    over = {w: plan.flow_s(plan.seeded(OURS, t)) / perfect for w, t in TOLD.items()}
     for words, ratio in over.items():
         forest = words == "forest"
         yield near(
@@ -239,10 +239,10 @@ def figure_9(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
             why=TRACE,
         )
     for policy in BASELINES:
-        ratio = flow_s(results, plan.seeded(policy)) / perfect
+        ratio = plan.flow_s(plan.seeded(policy)) / perfect
         yield Claim(part, f"{NAMES[policy]}, forest", ratio, "x")
     yield from _all_perfect(
-        part, {p: flow_s(results, plan.seeded(p, KNOWN)) for p in (OURS, *BASELINES)}
+        part, {p: plan.flow_s(plan.seeded(p, KNOWN)) for p in (OURS, *BASELINES)}
     )
     yield Claim(
         part,
@@ -253,13 +253,13 @@ def figure_9(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
     )
 
 
-def table_2(results: Results, plan: ASrptExperiment) -> Iterator[Claim]:
+def table_2(plan: ASrptExperiment) -> Iterator[Claim]:
     """Yields Heavy-Edge against the integer programme."""
     for model, gpus in PLACED.items():
         runs = [t for t in plan.placed if t.model == model]
         part = f"Table II: {model} on {gpus} GPUs, {len(runs)} draws of free GPUs"
         published = TABLE_2[model]
-        found = {k: results.mean(runs, k) for k in results[runs[0]]}
+        found = {k: plan.results.mean(runs, k) for k in plan.results[runs[0]]}
         yield Claim(part, "iteration by Heavy-Edge", found["greedy_ms"], "ms", published[0])
         yield Claim(part, "shortest iteration", found["best_ms"], "ms", published[1])
         yield Claim(

@@ -1,20 +1,16 @@
-"""What the A-SRPT paper plays: a policy on jobs, told of lengths, over a network; and sweeps."""
+"""The runs of the A-SRPT paper: a policy on jobs with a forecast over a network; and sweeps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-import dovetail.policies  # registers the policies
-from dovetail.control.loop import run
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import Floats
 from dovetail.core.policy import parse_policy
 from dovetail.core.switching import Switching
-from dovetail.record.tally import Tally
-from dovetail.sim.world import SimWorld
 from dovetail.study.options import Options
 from dovetail.study.run import build_scene
 from papers.a_srpt.checks import ASrptBound, LogRun, PlacementRun
@@ -27,15 +23,15 @@ from papers.a_srpt.workloads import (
     Taught,
     shortest_longest,
 )
-from papers.frame.results import Numbers, PaperRun, Results
+from papers.frame.experiment import Experiment, Numbers, Playable, Results, listed, play_scene
 from papers.frame.scope import Scope
-
-assert dovetail.policies
 
 KNOWN, TAUGHT = "known", "taught"
 FOREST = f"{TAUGHT}:forest"
-"""What all policies of the paper's comparisons are told."""
+"""The forecast of all policies in the paper's comparisons."""
 NEAR = 0.1
+QUANTILES = range(0, 101, 2)
+"""Of relative errors, in per cent."""
 COMM_HEAVY = 1.5
 """Worst over best iteration from which on A-SRPT calls a job communication-heavy."""
 
@@ -63,10 +59,7 @@ class ASrptRun:
         if method != self.told:
             taught = self.jobs.taught(method)
             scene = replace(scene, forecast=taught)
-        policy = parse_policy(self.policy)
-        scale = [scene.truth.structure.scale(j) for j in range(len(trace))]
-        tally = Tally(options.cluster, trace.jobs.gpus.tolist(), trace.duration_s.tolist(), scale)
-        run(SimWorld(scene, policy, tally), policy)
+        tally = play_scene(scene, parse_policy(self.policy))
         finish_s = np.array(tally.finish_s)
         if not np.isfinite(finish_s).all():
             raise DovetailError(f"{self.policy}: not all jobs of {self.jobs} finished")
@@ -126,7 +119,7 @@ def _errors(jobs: ASrptWorkload, taught: Taught) -> dict[str, float]:
         "error_s": float(off_s.mean()),
         "near": float((off_s <= NEAR * truth_s).mean()),
         "unseen": float((guess_s <= 0.0).mean()),
-        **{f"off:{q}": float(np.quantile(off_s / truth_s, q / 100)) for q in range(0, 101, 2)},
+        **listed("off", (np.quantile(off_s / truth_s, q / 100) for q in QUANTILES)),
     }
 
 
@@ -141,7 +134,7 @@ NAMES = {
     "backfill": "Backfill",
 }  # fmt: skip
 MEAN = f"{TAUGHT}:mean"
-"""What sweeps are told: what the forest comes to, without its trainings (`told` holds both)."""
+"""The forecast in sweeps: nearly the forest's, without its trainings (Figure 9 has both)."""
 LOAD = 1.0
 HIGH = 1.5
 VARIED = {
@@ -169,9 +162,8 @@ PLACED = {"vgg19": 16, "gpt-175b": 64}
 """GPUs of Table II's jobs; the paper names no count."""
 
 
-def flow_s(results: Results, runs: Sequence[PaperRun]) -> float:
-    """Returns the total flow time, a mean over runs."""
-    return results.mean(runs, "flow_s")
+SweepPoint = tuple[float, ASrptWorkload, ASrptCluster]
+"""A value along the axis, and what is played there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +172,7 @@ class Sweep:
 
     title: str
     axis: str
-    points: tuple[tuple[float, ASrptWorkload, ASrptCluster], ...]
+    points: tuple[SweepPoint, ...]
     told: str
     policies: tuple[str, ...]
     seeds: int
@@ -197,28 +189,44 @@ class Sweep:
             ASrptRun(replace(jobs, seed=s), policy, self.told, cluster) for s in range(self.seeds)
         ]
 
-    def gains(self, results: Results, x: float, policies: Sequence[str]) -> dict[str, float]:
-        """Returns how much less A-SRPT's total flow time is than that of each policy."""
-        ours = flow_s(results, self.runs(x, OURS))
-        return {p: 1 - ours / flow_s(results, self.runs(x, p)) for p in policies}
-
     def all(self) -> list[ASrptRun]:
         """Returns all runs."""
         return [t for x in self.at for p in self.policies for t in self.runs(x, p)]
 
 
-@dataclass(frozen=True, slots=True)
-class ASrptExperiment:
+class ASrptExperiment(Experiment):
     """All that is played. `base` is what each sweep changes one thing of, on `cluster`."""
 
-    base: ASrptWorkload
-    cluster: ASrptCluster
-    seeds: int
-    sweeps: Mapping[str, Sweep]
-    causes: Mapping[str, Sweep]
-    sets: tuple[ASrptWorkload, ...]
-    placed: tuple[PlacementRun, ...]
-    logs: Mapping[tuple[str, str, str], LogRun]
+    def __init__(self, scope: Scope, results: Results) -> None:
+        super().__init__(scope, results, scope.seeds or scope.chosen(1, 1, 5))
+        total = scope.chosen(12_000, 50_000, 758_223)
+        sizes = tuple(
+            scope.chosen(*of)
+            for of in ((600, 2500, 37_500), (1200, 5000, 75_000), (2400, 10_000, 150_000))
+        )
+        self.cluster = ASrptCluster(scope.chosen(50, SERVERS, SERVERS))
+        self.base = ASrptWorkload(total, sizes[1], load=LOAD, gpus=self.cluster.gpus)
+        sizes = sizes[::2] if self.is_quick else sizes
+        self.sweeps = _sweeps(self.base, self.cluster, sizes, scope.effort, self.seeds)
+        self.causes = _causes(self.base, self.cluster, self.seeds)
+        self.sets = tuple(
+            # At the trace's own pace, in a tenth of its time.
+            ASrptWorkload(total, SET_JOBS, seed=number, widest=8, faster=SCALE)
+            for number in range(SETS)
+        )
+        self.placed = tuple(
+            PlacementRun(model, gpus, case, scope.chosen(3, 20, 120))
+            for model, gpus in PLACED.items()
+            for case in range(scope.chosen(2, 10, 20))
+        )
+        self.logs = {
+            (log, method, protocol): LogRun(str(scope.path(file)), method, protocol)
+            for log, file in LOGS.items()
+            if scope.has(file)
+            for method in METHODS
+            for protocol in ("held out", "online")
+            if not (self.is_quick and (method in ("forest", "boosted") or protocol == "online"))
+        }
 
     def seeded(self, policy: str, told: str = FOREST) -> list[ASrptRun]:
         """Returns runs of the base, one for each seed."""
@@ -238,61 +246,30 @@ class ASrptExperiment:
         """Returns the bounds of the base."""
         return [ASrptBound(replace(self.base, seed=s), self.cluster) for s in range(self.seeds)]
 
-    def runs(self) -> list[PaperRun]:
+    def flow_s(self, runs: Sequence[Playable]) -> float:
+        """Returns the total flow time, a mean over runs."""
+        return self.results.mean(runs, "flow_s")
+
+    def gains(self, sweep: Sweep, x: float, policies: Sequence[str]) -> dict[str, float]:
+        """Returns how much less A-SRPT's total flow time is than that of each policy."""
+        ours = self.flow_s(sweep.runs(x, OURS))
+        return {p: 1 - ours / self.flow_s(sweep.runs(x, p)) for p in policies}
+
+    def runs(self) -> list[Playable]:
         """Returns every run, those that take longest first."""
-        sweeps = (*self.sweeps.values(), *self.causes.values())
-        runs = [t for sweep in sweeps for t in sweep.all()]
+        paper = (OURS, *BASELINES)
+        runs = [t for s in (*self.sweeps.values(), *self.causes.values()) for t in s.all()]
         runs += [t for told in TOLD.values() for t in self.seeded(OURS, told)]
         runs += [t for policy in (*BASELINES, *OTHERS) for t in self.seeded(policy)]
-        runs += [t for parameters in VARIED.values() for t in self.crowded(parameters)]
-        runs += [t for policy in (OURS, *BASELINES) for t in self.testbed(policy)]
-        runs += [t for p in (OURS, *BASELINES) for t in self.testbed(p, KNOWN)]
         runs += [t for policy in BASELINES for t in self.seeded(policy, KNOWN)]
+        runs += [t for parameters in VARIED.values() for t in self.crowded(parameters)]
+        runs += [t for told in (FOREST, KNOWN) for p in paper for t in self.testbed(p, told)]
         ordered = sorted(dict.fromkeys(runs), key=_cost, reverse=True)
         return [*self.logs.values(), *self.bounds(), *ordered, *self.placed]
 
 
 def _cost(run: ASrptRun) -> float:
     return run.jobs.jobs + (0.2 * run.jobs.total if "forest" in run.told else 0.0)
-
-
-def plan(scope: Scope) -> ASrptExperiment:
-    """Returns what the effort allows."""
-    total = scope.chosen(12_000, 50_000, 758_223)
-    sizes = tuple(
-        scope.chosen(*of)
-        for of in ((600, 2500, 37_500), (1200, 5000, 75_000), (2400, 10_000, 150_000))
-    )
-    quick = scope.effort == "quick"
-    seeds = scope.seeds or scope.chosen(1, 1, 5)
-    cluster = ASrptCluster(scope.chosen(50, SERVERS, SERVERS))
-    base = ASrptWorkload(total, sizes[1], load=LOAD, gpus=cluster.gpus)
-    return ASrptExperiment(
-        base,
-        cluster,
-        seeds,
-        _sweeps(base, cluster, sizes[::2] if quick else sizes, scope.effort, seeds),
-        _causes(base, cluster, seeds),
-        tuple(_set(total, n) for n in range(SETS)),
-        tuple(
-            PlacementRun(model, gpus, case, scope.chosen(3, 20, 120))
-            for model, gpus in PLACED.items()
-            for case in range(scope.chosen(2, 10, 20))
-        ),
-        {
-            (log, method, protocol): LogRun(str(scope.path(file)), method, protocol)
-            for log, file in LOGS.items()
-            if scope.has(file)
-            for method in METHODS
-            for protocol in ("held out", "online")
-            if not (quick and (method in ("forest", "boosted") or protocol == "online"))
-        },
-    )
-
-
-def _set(total: int, number: int) -> ASrptWorkload:
-    """Returns one of the testbed's sets: jobs at the trace's own pace, in a tenth of its time."""
-    return ASrptWorkload(total, SET_JOBS, seed=number, widest=8, faster=SCALE)
 
 
 def _causes(base: ASrptWorkload, cluster: ASrptCluster, seeds: int) -> dict[str, Sweep]:
@@ -343,44 +320,32 @@ def _sweeps(
     kept = replace(base, as_asked=True)
     wide = replace(kept, single=0.0)
 
-    def made(
-        title: str,
-        axis: str,
-        points: list[tuple[float, ASrptWorkload, ASrptCluster]],
-        policies: tuple[str, ...] = paper,
-    ) -> Sweep:
-        return Sweep(title, axis, tuple(points), MEAN, policies, seeds)
+    counts = [(float(n), replace(base, jobs=n), cluster) for n in sizes]
 
-    def shared(start: ASrptWorkload) -> list[tuple[float, ASrptWorkload, ASrptCluster]]:
+    def shared(start: ASrptWorkload) -> list[SweepPoint]:
         return [(100 * s, replace(start, single=s), cluster) for s in singles]
 
-    def linked(start: ASrptWorkload) -> list[tuple[float, ASrptWorkload, ASrptCluster]]:
+    def linked(start: ASrptWorkload) -> list[SweepPoint]:
         return [(g, replace(start, single=0.0), replace(cluster, nic_gbit=g)) for g in nics]
 
-    counts = [(float(n), replace(base, jobs=n), cluster) for n in sizes]
+    def loaded(start: ASrptWorkload, offered: Sequence[float]) -> list[SweepPoint]:
+        return [(x, replace(start, load=x), cluster) for x in offered]
+
+    on_one, nic, offered = "jobs on one GPU (%)", "NIC (Gbit/s)", "offered load"
+    recur = [(100 * r, replace(base, recurrent=r), cluster) for r in recurrent]
+    loads_wide = (0.25, *loads[1:5])
+    axes: dict[str, tuple[str, str, list[SweepPoint]]] = {
+        "jobs": ("Figure 6: number of jobs", "jobs", counts),
+        "singles": ("Figure 7: jobs on one GPU", on_one, shared(base)),
+        "singles kept": (f"Figure 7 with the load kept at {LOAD:g}", on_one, shared(kept)),
+        "nic": ("Figure 8: NIC bandwidth", nic, linked(base)),
+        "nic kept": (f"Figure 8 with the load kept at {LOAD:g}", nic, linked(kept)),
+        "load": ("Load: 70 % of jobs on one GPU", offered, loaded(base, loads)),
+        "load wide": ("Load: no job on one GPU", offered, loaded(wide, loads_wide)),
+        "recurrence": ("Share of jobs in groups of five or more", "recurrent jobs (%)", recur),
+    }
+    policies = {"load": (*paper, *OTHERS), "load wide": (*paper, *OTHERS)}
     return {
-        "jobs": made("Figure 6: number of jobs", "jobs", counts),
-        "singles": made("Figure 7: jobs on one GPU", "jobs on one GPU (%)", shared(base)),
-        "singles kept": made(
-            f"Figure 7 with the load kept at {LOAD:g}", "jobs on one GPU (%)", shared(kept)
-        ),
-        "nic": made("Figure 8: NIC bandwidth", "NIC (Gbit/s)", linked(base)),
-        "nic kept": made(f"Figure 8 with the load kept at {LOAD:g}", "NIC (Gbit/s)", linked(kept)),
-        "load": made(
-            "Load: 70 % of jobs on one GPU",
-            "offered load",
-            [(x, replace(base, load=x), cluster) for x in loads],
-            policies=(*paper, *OTHERS),
-        ),
-        "load wide": made(
-            "Load: no job on one GPU",
-            "offered load",
-            [(x, replace(wide, load=x), cluster) for x in (0.25, *loads[1:5])],
-            policies=(*paper, *OTHERS),
-        ),
-        "recurrence": made(
-            "Share of jobs in groups of five or more",
-            "recurrent jobs (%)",
-            [(100 * r, replace(base, recurrent=r), cluster) for r in recurrent],
-        ),
+        key: Sweep(title, axis, tuple(points), MEAN, policies.get(key, paper), seeds)
+        for key, (title, axis, points) in axes.items()
     }

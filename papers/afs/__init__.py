@@ -4,59 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from papers.afs import claims as afs_rows
-from papers.afs import explanations as afs_why
-from papers.afs import machines as afs_live
-from papers.afs.experiments import AfsCase, AfsExperiment, plan
+from papers.afs import claims as figures
+from papers.afs.experiments import AfsExperiment
+from papers.afs.explanations import explaining_claims, explaining_runs
+from papers.afs.machines import figure_7, figure_8
 from papers.afs.plots import plots
 from papers.afs.workloads import TABLE_3
-from papers.frame.claim import Claim, Reproduction
+from papers.frame.claim import Claim
+from papers.frame.experiment import Playable
 from papers.frame.paper import Paper
-from papers.frame.results import Results
-from papers.frame.scope import Scope
 
 HEAVY = (3, 1, 5, 8, 2)
 """Traces that can show heavy contention, the likeliest first: Figure 7 calls 9 and 3 alike to 2."""
 
 
-def find(scope: Scope, results: Results) -> Reproduction:
-    """Returns all tables and figures of the paper anew."""
-    planned = plan(scope)
-    whole = scope.effort == "full"
-    asked = [*planned.runs(), *afs_why.explaining_runs(planned, whole=whole)]
-    results.play(asked)
-    return Reproduction(
-        (*_rows(results, planned), *afs_why.explanations(results, planned, whole=whole)),
-        tuple(plots(results, planned)),
-        tuple(_notes(scope, planned)),
-    )
+def _runs(planned: AfsExperiment) -> list[Playable]:
+    return [*planned.runs(), *explaining_runs(planned)]
 
 
-def _rows(results: Results, planned: AfsExperiment) -> Iterator[Claim]:
-    at_64 = [c for c in planned.cases if c.load is None]
-    yield from afs_rows.table_3(planned)
-    moderate = next((c for c in at_64 if c.workload.number == 9), at_64[0])
-    yield from afs_rows.figure_2(results, moderate)
-    heavy = _first(at_64, HEAVY)
+def _claims(planned: AfsExperiment) -> Iterator[Claim]:
+    at_64 = planned.at_64_gpus
+    by_number = {case.workload.number: case for case in at_64}
+    yield from figures.table_3(planned)
+    yield from figures.figure_2(by_number.get(9, at_64[0]))
+    heavy = next((by_number[n] for n in HEAVY if n in by_number), None)
     if heavy is not None:
-        yield from afs_rows.figure_2_heavy(results, heavy)
-    yield from afs_rows.ranges(results, at_64)
+        yield from figures.figure_2_heavy(heavy)
+    yield from figures.ranges(at_64)
     for case in planned.cases:
-        yield from afs_rows.figure_5(results, case)
-    for figure in (afs_rows.figure_6, afs_rows.figure_9, afs_rows.figure_11, afs_rows.figure_13):
-        yield from figure(results, [c for c in at_64 if "afs-s" in c.policies])
-    yield from afs_live.figure_7(results, planned)
-    yield from afs_live.figure_8(results, planned)
-    yield from afs_rows.appendix_a(results)
-    yield from afs_rows.varied(results, planned)
+        yield from figures.figure_5(case)
+    for figure in (figures.figure_6, figures.figure_9, figures.figure_11, figures.figure_13):
+        yield from figure([c for c in at_64 if "afs-s" in c.policies])
+    yield from figure_7(planned)
+    yield from figure_8(planned)
+    yield from figures.appendix_a(planned.results)
+    yield from figures.varied(planned)
+    yield from explaining_claims(planned)
 
 
-def _first(cases: list[AfsCase], numbers: tuple[int, ...]) -> AfsCase | None:
-    by_number = {c.workload.number: c for c in cases}
-    return next((by_number[n] for n in numbers if n in by_number), None)
-
-
-def _notes(scope: Scope, planned: AfsExperiment) -> Iterator[str]:
+def _notes(planned: AfsExperiment) -> Iterator[str]:
     if planned.clusters:
         there = [vc for vc, _ in planned.clusters]
         missing = [f"{vc.number} ({vc.name})" for vc in TABLE_3 if vc not in there]
@@ -72,7 +58,7 @@ def _notes(scope: Scope, planned: AfsExperiment) -> Iterator[str]:
             "TuftsNATLab/PCS, simulation/traces; put trace_<cluster>.csv.gz into "
             "traces/philly/afs_vcs of a folder and give it with --data or DOVETAIL_DATA."
         )
-    if planned.clusters and scope.effort == "default":
+    if planned.clusters and planned.scope.effort == "default":
         yield (
             "Traces of more than 5,000 jobs: one draw, no Themis, one load beside 64 GPUs; the "
             "one of more than 30,000 only at 64 GPUs and under the policies of Figure 5. Themis, "
@@ -96,5 +82,9 @@ paper = Paper(
     "AFS: Elastic Resource Sharing for Distributed Deep Learning (NSDI 2021)",
     "Figures 2, 5, 6, 7a, 8, 9, 10, 11 and 13, Table 3, and the toy of appendix A. Published "
     "values are those that text and tables print; bands are 30 % on either side.",
-    find,
+    AfsExperiment,
+    _runs,
+    _claims,
+    plots,
+    _notes,
 )

@@ -1,4 +1,4 @@
-"""What the AFS paper says of its simulations, held against ours: one group of rows a figure."""
+"""The AFS paper's claims about its simulations beside ours: one group of rows a figure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from papers.afs.experiments import (
     ToyRun,
 )
 from papers.afs.workloads import AfsWorkload
-from papers.frame.claim import Claim, at_most, near, ratio_band
-from papers.frame.results import Results
+from papers.frame.claim import Claim, at_most, near, ordered, ratio_band
+from papers.frame.experiment import Results
 
 SPREAD = 0.3
 """Give or take, on published ratios (ALGORITHMS section 7.2)."""
@@ -53,13 +53,13 @@ def table_3(plan: AfsExperiment) -> Iterator[Claim]:
         )
 
 
-def figure_2(results: Results, case: AfsCase) -> Iterator[Claim]:
+def figure_2(case: AfsCase) -> Iterator[Claim]:
     """Yields the example of moderate contention: trace 9, as its SRTF and SRSF tell."""
     part = f"Figure 2a, moderate contention: {case.workload.label}, {case.words}"
     real = case.workload.number == 9 and bool(case.workload.file)
     best = MODERATE_H["afs-l"]
     for policy, hours in MODERATE_H.items():
-        ours = case.first(results, policy)
+        ours = case.first(policy)
         yield near(
             part, f"mean JCT, {NAMES[policy]}", ours / HOUR_S, "h", hours if real else None, SPREAD
         )
@@ -67,36 +67,36 @@ def figure_2(results: Results, case: AfsCase) -> Iterator[Claim]:
             yield near(
                 part,
                 f"{NAMES[policy]} over AFS-L",
-                ours / case.first(results, "afs-l"),
+                ours / case.first("afs-l"),
                 "x",
                 hours / best if real else None,
                 SPREAD,
             )
-    yield from _in_order(part, results, case, ("afs-l", "max-min", "srtf"))
-    yield from _in_order(part, results, case, ("max-min", "srsf"))
+    yield from _in_order(part, case, ("afs-l", "max-min", "srtf"))
+    yield from _in_order(part, case, ("max-min", "srsf"))
     for key, words in (("avg_queue_length", "QL"), ("avg_blocking_index", "BI")):
-        low, high = (case.first(results, p, key) for p in ("max-min", "srtf"))
+        low, high = (case.first(p, key) for p in ("max-min", "srtf"))
         yield Claim(part, f"mean {words}: Max-Min at most SRTF", holds=at_most(low, high))
-    yield from metrics(results, case, part)
+    yield from metrics(case, part)
 
 
-def figure_2_heavy(results: Results, case: AfsCase) -> Iterator[Claim]:
+def figure_2_heavy(case: AfsCase) -> Iterator[Claim]:
     """Yields an example of heavy contention.
 
     The paper does not name its own; no trace that is public has its means, so it is 3 or 6.
     """
     part = f"Figure 2b, heavy contention: {case.workload.label}, {case.words}"
     for policy, days in HEAVY_D.items():
-        ours = case.first(results, policy) / DAY_S
+        ours = case.first(policy) / DAY_S
         published = days if case.workload.file else None
         yield Claim(part, f"mean JCT, {NAMES[policy]}", ours, "d", published)
-    yield from _in_order(part, results, case, ("afs-l", "srsf", "srtf", "max-min"))
-    low, high = (case.first(results, p, "avg_queue_length") for p in ("srtf", "max-min"))
+    yield from _in_order(part, case, ("afs-l", "srsf", "srtf", "max-min"))
+    low, high = (case.first(p, "avg_queue_length") for p in ("srtf", "max-min"))
     yield Claim(part, "mean QL: SRTF at most Max-Min", holds=at_most(low, high))
-    yield from metrics(results, case, part)
+    yield from metrics(case, part)
 
 
-def metrics(results: Results, case: AfsCase, part: str) -> Iterator[Claim]:
+def metrics(case: AfsCase, part: str) -> Iterator[Claim]:
     """Yields QL, CE and BI, averaged over the run."""
     for key, words in (
         ("avg_queue_length", "QL"),
@@ -104,31 +104,29 @@ def metrics(results: Results, case: AfsCase, part: str) -> Iterator[Claim]:
         ("avg_blocking_index", "BI"),
     ):
         for policy in MODERATE_H:
-            yield Claim(part, f"mean {words}, {NAMES[policy]}", case.first(results, policy, key))
+            yield Claim(part, f"mean {words}, {NAMES[policy]}", case.first(policy, key))
 
 
-def _in_order(part: str, results: Results, case: AfsCase, order: Sequence[str]) -> Iterator[Claim]:
+def _in_order(part: str, case: AfsCase, order: Sequence[str]) -> Iterator[Claim]:
     for better, worse in pairwise(order):
-        low, high = case.first(results, better), case.first(results, worse)
+        low, high = case.first(better), case.first(worse)
         what = f"mean JCT: {NAMES[better]} at most {NAMES[worse]}"
-        yield Claim(part, what, high / low, "x", holds=at_most(low, high))
+        yield ordered(part, what, low, high)
 
 
-def figure_5(results: Results, case: AfsCase) -> Iterator[Claim]:
-    """Yields who is best in each category, by how much, and what elasticity alone gives."""
+def figure_5(case: AfsCase) -> Iterator[Claim]:
+    """Yields the best policy of each category, its margin, and the gain of elasticity alone."""
     part = f"Figure 5, {case.workload.label}, {case.words}"
     for mine, category, words in (
         ("afs-l", AWARE, "length-aware"),
         ("afs-p", UNAWARE, "length-unaware"),
     ):
-        others = {
-            p: case.ratio(results, p, mine) for p in category if p in case.policies and p != mine
-        }
+        others = {p: case.ratio(p, mine) for p in category if p in case.policies and p != mine}
         next_best = min(others, key=lambda p: others[p])
         yield Claim(
             part,
             f"{NAMES[mine]} best of the {words}; next: {NAMES[next_best]} "
-            f"(in {case.won(results, mine, tuple(others))} of {len(case.draws)} draws)",
+            f"(in {case.won(mine, tuple(others))} of {len(case.draws)} draws)",
             others[next_best],
             "x",
             holds=at_most(1.0, others[next_best]),
@@ -136,23 +134,19 @@ def figure_5(results: Results, case: AfsCase) -> Iterator[Claim]:
         )
     for other, mine, _, _ in RANGES:
         if other in case.policies:
-            ratio = case.ratio(results, other, mine)
+            ratio = case.ratio(other, mine)
             yield Claim(part, f"{NAMES[other]} over {NAMES[mine]}, mean over draws", ratio, "x")
-    yield from _elasticity(part, results, case)
+    yield from _elasticity(part, case)
     if case.load is None and case.workload.file:
-        yield from _trends(part, results, case)
+        yield from _trends(part, case)
 
 
-def ranges(results: Results, cases: Sequence[AfsCase]) -> Iterator[Claim]:
+def ranges(cases: Sequence[AfsCase]) -> Iterator[Claim]:
     """Yields what AFS gains on each trace with the authors' own models, the least and the most."""
     part = "Figure 5: gain on each trace, the authors' own draw of models"
     held = bool(cases[0].workload.file)
     for other, mine, low, high in RANGES:
-        found = {
-            c.workload: c.first(results, other) / c.first(results, mine)
-            for c in cases
-            if other in c.policies
-        }
+        found = {c.workload: c.first(other) / c.first(mine) for c in cases if other in c.policies}
         pair = f"{NAMES[other]} over {NAMES[mine]}"
         for workload, ratio in found.items():
             band = (low * (1 - SPREAD), high * (1 + SPREAD)) if held else None
@@ -178,11 +172,11 @@ WHY = {
 }
 
 
-def _elasticity(part: str, results: Results, case: AfsCase) -> Iterator[Claim]:
+def _elasticity(part: str, case: AfsCase) -> Iterator[Claim]:
     """Yields the part of AFS' gain over a rigid policy that Max-Min has as well."""
-    plain = case.mean(results, "max-min")
+    plain = case.mean("max-min")
     for rigid, mine in (("srtf", "afs-l"), ("tiresias", "afs-p")):
-        base, own = case.mean(results, rigid), case.mean(results, mine)
+        base, own = case.mean(rigid), case.mean(mine)
         if own < plain < base:
             what = f"share of {NAMES[mine]}'s gain over {NAMES[rigid]} that Max-Min gives"
             yield Claim(part, what, 100 * (base - plain) / (base - own), "%")
@@ -191,26 +185,26 @@ def _elasticity(part: str, results: Results, case: AfsCase) -> Iterator[Claim]:
             yield Claim(part, what, plain / base, "x")
 
 
-def _trends(part: str, results: Results, case: AfsCase) -> Iterator[Claim]:
+def _trends(part: str, case: AfsCase) -> Iterator[Claim]:
     from papers.afs.workloads import TABLE_3
 
     bursty = next(vc.bursty for vc in TABLE_3 if vc.number == case.workload.number)
-    srtf, srsf, even = (case.mean(results, p) for p in ("srtf", "srsf", "max-min"))
+    srtf, srsf, even = (case.mean(p) for p in ("srtf", "srsf", "max-min"))
     if bursty:
-        yield Claim(part, "Max-Min worse than SRTF", even / srtf, "x", holds=at_most(srtf, even))
-        yield Claim(part, "SRSF at most SRTF", srtf / srsf, "x", holds=at_most(srsf, srtf))
+        yield ordered(part, "Max-Min worse than SRTF", srtf, even)
+        yield ordered(part, "SRSF at most SRTF", srsf, srtf)
     else:
         ahead = at_most(even, min(srtf, srsf))
         yield Claim(part, "Max-Min beats SRTF and SRSF", srtf / even, "x", holds=ahead)
 
 
-def figure_6(results: Results, cases: Sequence[AfsCase]) -> Iterator[Claim]:
+def figure_6(cases: Sequence[AfsCase]) -> Iterator[Claim]:
     """Yields what the largest useful sizes cost policies that cannot change them."""
     part = "Figure 6: requested sizes replaced by the largest useful ones"
     held = bool(cases[0].workload.file)
     for policy in MAXIMAL:
         base = policy.removesuffix("-max")
-        blown = [c.first(results, policy) / c.first(results, base) for c in cases]
+        blown = [c.first(policy) / c.first(base) for c in cases]
         for case, ratio in zip(cases, blown, strict=True):
             yield Claim(
                 part, f"{NAMES[policy]} over {NAMES[base]}, {case.workload.label}", ratio, "x"
@@ -228,13 +222,11 @@ def figure_6(results: Results, cases: Sequence[AfsCase]) -> Iterator[Claim]:
         yield Claim(part, what, better, "traces", holds=better <= 1)
 
 
-def figure_9(results: Results, cases: Sequence[AfsCase]) -> Iterator[Claim]:
+def figure_9(cases: Sequence[AfsCase]) -> Iterator[Claim]:
     """Yields how the tails compare."""
     part = "Figure 9: 99th percentile of JCTs"
     for base, mine in (("srtf", "afs-l"), ("tiresias", "afs-p")):
-        ratios = [
-            c.mean(results, base, "p99_jct_s") / c.mean(results, mine, "p99_jct_s") for c in cases
-        ]
+        ratios = [c.mean(base, "p99_jct_s") / c.mean(mine, "p99_jct_s") for c in cases]
         for case, ratio in zip(cases, ratios, strict=True):
             yield Claim(
                 part, f"{NAMES[base]} over {NAMES[mine]}, {case.workload.label}", ratio, "x"
@@ -244,26 +236,26 @@ def figure_9(results: Results, cases: Sequence[AfsCase]) -> Iterator[Claim]:
         yield Claim(part, what, better, f"of {len(cases)}", holds=2 * better > len(cases))
 
 
-def figure_11(results: Results, cases: Sequence[AfsCase]) -> Iterator[Claim]:
+def figure_11(cases: Sequence[AfsCase]) -> Iterator[Claim]:
     """Yields what lending idle GPUs gives to rigid policies, and what it leaves to AFS-L."""
     part = "Figure 11: idle GPUs lent to running jobs"
     for case in cases:
         where = case.workload.label
         for policy in ALTRUISTIC:
             base = policy.removesuffix("-e")
-            lent, rigid = case.mean(results, policy), case.mean(results, base)
+            lent, rigid = case.mean(policy), case.mean(base)
             what = f"{NAMES[policy]} improves on {NAMES[base]}, {where}"
-            yield Claim(part, what, rigid / lent, "x", holds=at_most(lent, rigid))
-        own = case.mean(results, "afs-l")
-        best = min(case.mean(results, p) for p in ALTRUISTIC)
-        yield Claim(part, f"AFS-L beats both, {where}", best / own, "x", holds=at_most(own, best))
+            yield ordered(part, what, lent, rigid)
+        own = case.mean("afs-l")
+        best = min(case.mean(p) for p in ALTRUISTIC)
+        yield ordered(part, f"AFS-L beats both, {where}", own, best)
 
 
-def figure_13(results: Results, cases: Sequence[AfsCase]) -> Iterator[Claim]:
+def figure_13(cases: Sequence[AfsCase]) -> Iterator[Claim]:
     """Yields what not knowing lengths, and knowing only the best count, costs."""
     part = "Figure 13: AFS-P and AFS-S beside AFS-L"
     for case in cases:
-        aware, unaware, simple = (case.mean(results, p) for p in ("afs-l", "afs-p", "afs-s"))
+        aware, unaware, simple = (case.mean(p) for p in ("afs-l", "afs-p", "afs-s"))
         where = case.workload.label
         yield Claim(
             part,
@@ -293,8 +285,8 @@ def appendix_a(results: Results) -> Iterator[Claim]:
         yield Claim(part, what, srtf / even, "x", holds=even < srtf)
 
 
-def varied(results: Results, plan: AfsExperiment) -> Iterator[Claim]:
+def varied(plan: AfsExperiment) -> Iterator[Claim]:
     """Yields what one free choice at a time changes."""
-    for words, run in plan.varied:
+    for words, run in plan.varied_runs:
         part = f"Varying one thing: {run.workload.label}, 64 GPUs, one draw"
-        yield Claim(part, f"mean JCT, {words}", results[run]["avg_jct_s"] / HOUR_S, "h")
+        yield Claim(part, f"mean JCT, {words}", plan.results[run]["avg_jct_s"] / HOUR_S, "h")

@@ -1,16 +1,15 @@
-"""What the AFS paper plays: a policy on a virtual cluster, the toy of appendix A, and all cases."""
+"""The runs of the AFS paper: a policy on a virtual cluster, appendix A, and all cases."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
 
-from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import Cluster
-from dovetail.core.job import JobTable, Labels
+from dovetail.core.job import Floats, JobTable, Labels
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.core.switching import Switching
@@ -23,21 +22,19 @@ from dovetail.physics.zoo.profile import Curve, ModelProfile
 from dovetail.physics.zoo.profile_file import ProfileSet
 from dovetail.physics.zoo.provenance import Provenance, Sourced
 from dovetail.record.result import GPU_SECOND_KINDS, RunResult
-from dovetail.record.tally import Tally
 from dovetail.sim.scene import Scene
-from dovetail.sim.world import SimWorld
 from dovetail.study.options import Options
-from dovetail.study.run import simulate
-from papers.afs.workloads import (
-    GENERATED,
-    GPUS_PER_NODE,
-    NODES,
-    AfsWorkload,
-    VirtualCluster,
-    available,
-)
+from papers.afs.workloads import GENERATED, GPUS_PER_NODE, NODES, AfsWorkload, available
 from papers.frame.claim import at_most
-from papers.frame.results import Numbers, PaperRun, Results
+from papers.frame.experiment import (
+    Experiment,
+    Numbers,
+    PaperRun,
+    Playable,
+    Results,
+    listed,
+    play_scene,
+)
 from papers.frame.scope import Scope
 
 KEPT = (
@@ -53,56 +50,41 @@ POINTS = 160
 
 
 @dataclass(frozen=True, slots=True)
-class AfsRun:
-    """A policy on a workload.
+class AfsRun(PaperRun[AfsWorkload]):
+    """A policy on a workload; a `detailed` one stores each job's JCT and the metrics over time."""
 
-    Without a word on `switching` the cluster is one pool where nothing but the GPU count
-    decides a job's speed and changing it is free: the paper's simulator, which knows measured
-    throughputs alone (section 5.1). With one, placement, network and switches cost what they
-    cost. A `detailed` one keeps each job's JCT and the metrics over time as well.
-    """
-
-    workload: AfsWorkload
-    policy: str
-    nodes: int = NODES
-    seed: int = 0
-    models: str = "drawn"
-    switching: str = ""
     detailed: bool = False
 
-    def play(self) -> Numbers:
+    def numbers(self, trace: Trace, result: RunResult) -> Numbers:
         """Returns means, tails, and where all GPU-seconds went."""
-        result = simulate(
-            self.workload.jobs(self.models, self.seed), parse_policy(self.policy), self.options()
-        )
-        kept = {key: _number(result.summary.get(key)) for key in KEPT}
-        kept |= {f"gpu:{kind}": result.gpu_seconds[kind] for kind in GPU_SECOND_KINDS}
+        numbers = {key: _number(result.summary.get(key)) for key in KEPT}
+        numbers |= {f"gpu:{kind}": result.gpu_seconds[kind] for kind in GPU_SECOND_KINDS}
         if self.detailed:
-            kept |= _sequence("jct", result.jobs["jct_s"].to_list())
-            kept |= _over_time(result)
-        return kept
-
-    def options(self) -> Options:
-        """Returns what the run is played with."""
-        live = bool(self.switching)
-        return Options(
-            cluster=Cluster.parse(f"{self.nodes}x{GPUS_PER_NODE}"),
-            placing=Placing() if live else Placing.parse("none"),
-            switching=Switching.parse(self.switching or "none"),
-            physics="placed" if live else "counted",
-            adopt=(("elastic", 1.0),),
-            seed=self.seed,
-        )
+            numbers |= listed("jct", result.jobs["jct_s"].to_list())
+            numbers |= _over_time(result)
+        return numbers
 
 
-def sequence(numbers: Numbers, name: str) -> list[float]:
-    """Returns a list that a run kept under a name."""
-    return [numbers[f"{name}:{i}"] for i in range(int(numbers[f"{name}:"]))]
+def pooled(nodes: int = NODES) -> Options:
+    """Returns the paper's simulator, which knows measured throughputs alone (section 5.1).
+
+    The cluster is one pool where nothing but the GPU count decides a job's speed, and changing it
+    is free.
+    """
+    return Options(
+        Cluster.parse(f"{nodes}x{GPUS_PER_NODE}"),
+        placing=Placing.parse("none"),
+        switching=Switching.parse("none"),
+        physics="counted",
+        adopt=(("elastic", 1.0),),
+    )
 
 
-def _sequence(name: str, values: Sequence[float | None]) -> dict[str, float]:
-    listed = {f"{name}:{i}": _number(v) for i, v in enumerate(values)}
-    return {f"{name}:": float(len(values)), **listed}
+def on_machines(switching: str) -> Options:
+    """Returns the paper's cluster, where placement, network and switches cost what they cost."""
+    return replace(
+        pooled(), placing=Placing(), switching=Switching.parse(switching), physics="placed"
+    )
 
 
 def _number(value: object) -> float:
@@ -114,14 +96,14 @@ def _over_time(result: RunResult) -> dict[str, float]:
     series = result.series
     at = series["t_s"].to_numpy() - result.origin_s
     edges = np.linspace(0.0, result.lasted_s, POINTS + 1)
-    kept = _sequence("t", ((edges[1:] + edges[:-1]) / 2).tolist())
+    numbers = listed("t", (edges[1:] + edges[:-1]) / 2)
     for name, column in SERIES.items():
         values = series[column].cast(pl.Float64).fill_null(0.0).fill_nan(0.0).to_numpy()
         spent = np.diff(at, append=max(result.lasted_s, float(at[-1])))
         area = np.concatenate(([0.0], np.cumsum(values * spent)))
         ends = np.append(at, at[-1] + spent[-1])
-        kept |= _sequence(name, (np.diff(np.interp(edges, ends, area)) / np.diff(edges)).tolist())
-    return kept
+        numbers |= listed(name, np.diff(np.interp(edges, ends, area)) / np.diff(edges))
+    return numbers
 
 
 ONE_GPU_H, A_H, B_H = 2.0, 1.0, 1.5
@@ -159,7 +141,7 @@ class ToyRun:
         return {"avg_jct_h": float((finish - jobs.submit_s).mean()) / HOUR_S}
 
 
-def _finishes(trace: Trace, two_gpus_h: list[float], policy_name: str) -> np.ndarray:
+def _finishes(trace: Trace, two_gpus_h: list[float], policy: str) -> Floats:
     profiles = tuple(_profile(hours) for hours in two_gpus_h)
     cluster = Cluster.parse("1x2")
     truth = placed_physics(
@@ -177,15 +159,11 @@ def _finishes(trace: Trace, two_gpus_h: list[float], policy_name: str) -> np.nda
         placing=Placing.parse("none"),
         switching=Switching.parse("none"),
     )
-    scale = [truth.structure.scale(j) for j in range(len(trace))]
-    tally = Tally(cluster, trace.jobs.gpus.tolist(), trace.duration_s.tolist(), scale)
-    policy = parse_policy(policy_name)
-    run_loop(SimWorld(scene, policy, tally), policy)
-    return np.array(tally.finish_s)
+    return np.array(play_scene(scene, parse_policy(policy)).finish_s)
 
 
 def _profile(two_gpus_h: float) -> ModelProfile:
-    """Returns a model that is as fast on two GPUs as the toy says; the rest plays no part."""
+    """Returns a model as fast on two GPUs as in the toy; its other fields play no part."""
     curve = Curve((1, 2), (ONE_GPU_H, two_gpus_h))
     return replace(
         zoo()["afs/vgg16"],
@@ -218,7 +196,7 @@ RUNTIMES = {CODDL: "CoDDL", f"{CODDL},one-by-one": "no RC", "restart:30,one-by-o
 """The runtimes of Figure 8: without cancelling outdated orders, and without preparing GPUs too."""
 DAYS = (50, 116)
 TOLD_S = (600.0, 1800.0, 3600.0, 14400.0)
-"""Seconds that the monitored job of Figure 8a may take on one GPU: the paper does not say."""
+"""Seconds that the monitored job of Figure 8a may take on one GPU: not published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,24 +209,21 @@ class AfsCase:
     draws: tuple[int, ...]
     load: float | None = None
     detailed: bool = False
+    results: Results = field(default_factory=Results)
 
     @property
     def words(self) -> str:
-        """Returns the size as parts of the report say it."""
+        """Returns the size in words, for the parts of the report."""
         if self.load is None:
             return f"{4 * self.nodes} GPUs"
         return f"load {self.load:g}, {4 * self.nodes} GPUs"
 
     def run(self, policy: str, draw: int) -> AfsRun:
         """Returns the run of one policy with one draw of models."""
-        return AfsRun(
-            self.workload,
-            policy,
-            self.nodes,
-            max(draw, 0),
-            "file" if draw == AUTHORS else "drawn",
-            detailed=self.detailed and draw == self.draws[0],
-        )
+        models = "file" if draw == AUTHORS else "drawn"
+        workload = replace(self.workload, seed=max(draw, 0), models=models)
+        detailed = self.detailed and draw == self.draws[0]
+        return AfsRun(workload, policy, pooled(self.nodes), detailed)
 
     def played(self, policy: str) -> tuple[int, ...]:
         """Returns the draws in which a policy is played: Themis, whose leases take long, in one."""
@@ -258,49 +233,30 @@ class AfsCase:
         """Returns the runs of all policies and draws."""
         return [self.run(p, d) for p in self.policies for d in self.played(p)]
 
-    def first(self, results: Results, policy: str, key: str = "avg_jct_s") -> float:
+    def first(self, policy: str, key: str = "avg_jct_s") -> float:
         """Returns a number of a policy in the first draw, the authors' own if the file has it."""
-        return results[self.run(policy, self.draws[0])][key]
+        return self.results[self.run(policy, self.draws[0])][key]
 
-    def mean(self, results: Results, policy: str, key: str = "avg_jct_s") -> float:
+    def mean(self, policy: str, key: str = "avg_jct_s") -> float:
         """Returns a number of a policy as an average over the draws of models."""
-        return results.mean([self.run(policy, d) for d in self.played(policy)], key)
+        return self.results.mean([self.run(policy, d) for d in self.played(policy)], key)
 
-    def ratio(self, results: Results, over: str, under: str) -> float:
+    def ratio(self, over: str, under: str) -> float:
         """Returns the mean JCT of one policy over that of another, in the draws both played."""
         both = [d for d in self.played(over) if d in self.played(under)]
-        above, below = (results.mean([self.run(p, d) for d in both]) for p in (over, under))
+        above, below = (self.results.mean([self.run(p, d) for d in both]) for p in (over, under))
         return above / below
 
-    def won(self, results: Results, policy: str, others: Sequence[str]) -> int:
+    def won(self, policy: str, others: Sequence[str]) -> int:
         """Returns in how many draws no other policy has a smaller mean JCT, ties apart."""
         return sum(
             all(
-                at_most(*(results[self.run(p, d)]["avg_jct_s"] for p in (policy, other)))
+                at_most(*(self.results[self.run(p, d)]["avg_jct_s"] for p in (policy, other)))
                 for other in others
                 if d in self.played(other)
             )
             for d in self.draws
         )
-
-
-@dataclass(frozen=True, slots=True)
-class AfsExperiment:
-    """All that is played; `varied` runs vary one thing, `clusters` are the files that are there."""
-
-    cases: tuple[AfsCase, ...]
-    live: tuple[AfsRun, ...]
-    days: tuple[AfsRun, ...]
-    varied: tuple[tuple[str, AfsRun], ...]
-    toys: tuple[ToyRun, ...]
-    clusters: tuple[tuple[VirtualCluster, str], ...]
-
-    def runs(self) -> list[PaperRun]:
-        """Returns every run, those that take longest first, so that no core idles at the end."""
-        runs = [t for case in self.cases for t in case.runs()]
-        runs += [*self.live, *self.days, *(run for _, run in self.varied)]
-        ordered = sorted(runs, key=_cost, reverse=True)
-        return [*ordered, *self.toys]
 
 
 SLOW = {"themis": 12.0, "afs-p": 6.0, "afs-s": 6.0, "max-min": 2.0}
@@ -309,31 +265,7 @@ SLOW = {"themis": 12.0, "afs-p": 6.0, "afs-s": 6.0, "max-min": 2.0}
 
 def _cost(run: AfsRun) -> float:
     name = run.policy.partition(":")[0]
-    return len(run.workload) * SLOW.get(name, 1.0) / run.nodes
-
-
-def plan(scope: Scope) -> AfsExperiment:
-    """Returns what the effort allows on the traces that are there, else on generated months."""
-    clusters = available(scope)
-    workloads = [
-        AfsWorkload(vc.name, vc.number, str(scope.path(vc.file)))
-        for vc in clusters
-        if _is_played(scope, vc)
-    ]
-    if not workloads:
-        months = scope.chosen(2, 3, 3)
-        workloads = [AfsWorkload(f"like {n}", n) for n, _, _ in GENERATED[:months]]
-    cases = tuple(case for w in workloads for case in _cases(scope, w))
-    example = next((w for w in workloads if w.number == 9), workloads[0])
-    toys = [ToyRun(policy, hours) for policy in ("srtf", "max-min") for hours in (0.0, *FOLLOWER_H)]
-    return AfsExperiment(
-        cases,
-        tuple(_live(example)),
-        tuple(_days(scope)),
-        tuple(_varied(scope, example)),
-        tuple(toys),
-        tuple((vc, str(scope.path(vc.file))) for vc in clusters),
-    )
+    return len(run.workload) * SLOW.get(name, 1.0) / run.options.cluster.nodes
 
 
 FOLLOWER_H = (1.1, 1.25, 1.4, 1.6, 1.75, 1.9)
@@ -346,72 +278,107 @@ under the policies of Figure 5 at 64 GPUs alone."""
 ONE_LOAD = 1.0
 
 
-def _is_played(scope: Scope, vc: VirtualCluster) -> bool:
-    return scope.effort != "quick" or vc.number in QUICK
-
-
-def _cases(scope: Scope, workload: AfsWorkload) -> list[AfsCase]:
-    both = tuple(dict.fromkeys((*AWARE, *UNAWARE)))
-    every = (*both, "afs-s", *ALTRUISTIC, *MAXIMAL)
-    seeds = range(scope.seeds or scope.chosen(0, 1, 20))
-    loads = LOADS[: scope.chosen(0, len(LOADS), len(LOADS))]
-    if scope.effort != "full":
-        both = tuple(p for p in both if p != "themis")
-    if scope.effort != "full" and len(workload) > LARGE_JOBS:
-        huge = len(workload) > HUGE_JOBS
-        seeds, loads = range(0), () if huge else (ONE_LOAD,)
-        every = both if huge else tuple(p for p in every if p != "themis")
-    draws = (AUTHORS, *seeds) if workload.file else tuple(seeds or range(1))
-    sizes = [(None, NODES, every), *((x, workload.nodes_for(x), both) for x in loads)]
-    return [
-        AfsCase(
-            workload, nodes, policies, draws, load, load is None and workload.number in DETAILED
-        )
-        for load, nodes, policies in sizes
-    ]
-
-
 DETAILED = (1, 9)
 """The traces whose QL, CE, BI and single jobs are drawn: one of each kind of contention."""
 
 
+class AfsExperiment(Experiment):
+    """All that the effort allows on the traces that are there, else on generated months.
+
+    `clusters` are the files that are there, `varied_runs` vary one thing by words, and `days` are
+    the runs of Figure 8 by runtime.
+    """
+
+    def __init__(self, scope: Scope, results: Results) -> None:
+        super().__init__(scope, results, scope.seeds or scope.chosen(0, 1, 20))
+        self.clusters = [(vc, str(scope.path(vc.file))) for vc in available(scope)]
+        workloads = [
+            AfsWorkload(vc.name, vc.number, file)
+            for vc, file in self.clusters
+            if not self.is_quick or vc.number in QUICK
+        ]
+        if not workloads:
+            months = scope.chosen(2, 3, 3)
+            workloads = [AfsWorkload(f"like {n}", n) for n, _, _ in GENERATED[:months]]
+        self.cases = [case for workload in workloads for case in self._cases(workload)]
+        example = next((w for w in workloads if w.number == 9), workloads[0])
+        self.live = _live(example)
+        self.days = self._days()
+        self.varied_runs = self._varied(example)
+
+    @property
+    def at_64_gpus(self) -> list[AfsCase]:
+        """Returns the cases on the paper's cluster."""
+        return [case for case in self.cases if case.load is None]
+
+    def runs(self) -> list[Playable]:
+        """Returns every run, those that take longest first, so that no core idles at the end."""
+        runs = [c.run(p, draw) for c in self.cases for p in c.policies for draw in c.played(p)]
+        runs += [*self.live, *(run for _, run in self.days), *(r for _, r in self.varied_runs)]
+        toys = [ToyRun(p, hours) for p in ("srtf", "max-min") for hours in (0.0, *FOLLOWER_H)]
+        return [*sorted(runs, key=_cost, reverse=True), *toys]
+
+    def _cases(self, workload: AfsWorkload) -> list[AfsCase]:
+        both = tuple(dict.fromkeys((*AWARE, *UNAWARE)))
+        every = (*both, "afs-s", *ALTRUISTIC, *MAXIMAL)
+        seeds = range(self.seeds)
+        loads: Sequence[float] = () if self.is_quick else LOADS
+        if self.scope.effort != "full":
+            both = tuple(p for p in both if p != "themis")
+        if self.scope.effort != "full" and len(workload) > LARGE_JOBS:
+            huge = len(workload) > HUGE_JOBS
+            seeds, loads = range(0), () if huge else (ONE_LOAD,)
+            every = both if huge else tuple(p for p in every if p != "themis")
+        draws = (AUTHORS, *seeds) if workload.file else tuple(seeds or range(1))
+        detailed = workload.number in DETAILED
+        at_loads = [
+            AfsCase(workload, workload.nodes_for(x), both, draws, x, results=self.results)
+            for x in loads
+        ]
+        return [AfsCase(workload, NODES, every, draws, None, detailed, self.results), *at_loads]
+
+    def _days(self) -> list[tuple[str, AfsRun]]:
+        """Returns Figure 8 by runtime: two days of trace 10, the first also as the prose has it."""
+        scenes = [AfsWorkload("as told", 10, told_s=length_s) for length_s in TOLD_S]
+        scenes += [
+            AfsWorkload(vc.name, vc.number, file, day=day)
+            for vc, file in self.clusters
+            if vc.number == 10
+            for day in DAYS
+        ]
+        return [
+            (words, AfsRun(replace(scene, seed=seed), "afs-p", on_machines(switching), True))
+            for scene in scenes
+            for switching, words in RUNTIMES.items()
+            for seed in range(self.scope.seeds or self.scope.chosen(2, 4, 20))
+        ]
+
+    def _varied(self, example: AfsWorkload) -> Sequence[tuple[str, AfsRun]]:
+        """Returns runs in which one free choice differs from what the rest uses."""
+        policies = ("max-min", "afs-l", "afs-p")
+        varied = [
+            (
+                f"{NAMES[p]}, models drawn with seed {seed}",
+                AfsRun(replace(example, seed=seed), p, pooled()),
+            )
+            for p in policies
+            for seed in range(self.scope.chosen(1, 2, 2))
+        ]
+        if self.is_quick:
+            return varied
+        choices = {
+            "AFS-P, unit of half an hour": "afs-p:unit-s=1800",
+            "AFS-P, unit of eight hours": "afs-p:unit-s=28800",
+            "AFS-P, ties drawn by lot": "afs-p:tie=random",
+            "AFS-P (as elsewhere)": "afs-p",
+            "Max-Min, least recently served first": "max-min:overflow=least-recent",
+        }
+        own = replace(example, models="file")
+        return [*varied, *((words, AfsRun(own, p, pooled())) for words, p in choices.items())]
+
+
 def _live(example: AfsWorkload) -> list[AfsRun]:
     """Returns Figure 7a: time a hundred times as fast, real switches on a real cluster."""
-    squeezed = AfsWorkload(example.name, example.number, example.file, squeezed=100.0)
+    squeezed = replace(example, squeezed=100.0, models="file")
     policies = ("tiresias", "themis", "optimus", "afs-p")
-    return [AfsRun(squeezed, p, models="file", switching=CODDL) for p in policies]
-
-
-def _days(scope: Scope) -> list[AfsRun]:
-    """Returns Figure 8: two days of trace 10, and its first day as told, on three runtimes."""
-    vc = next((vc for vc in available(scope) if vc.number == 10), None)
-    seeds = scope.seeds or scope.chosen(2, 4, 20)
-    scenes = [AfsWorkload("as told", 10, told_s=length_s) for length_s in TOLD_S]
-    if vc is not None:
-        file = str(scope.path(vc.file))
-        scenes += [AfsWorkload(vc.name, vc.number, file, day=day) for day in DAYS]
-    return [
-        AfsRun(scene, "afs-p", seed=seed, switching=words, detailed=True)
-        for scene in scenes
-        for words in RUNTIMES
-        for seed in range(seeds)
-    ]
-
-
-def _varied(scope: Scope, example: AfsWorkload) -> Sequence[tuple[str, AfsRun]]:
-    """Returns runs in which one free choice differs from what the rest uses."""
-    policies = ("max-min", "afs-l", "afs-p")
-    varied = [
-        (f"{NAMES[p]}, models drawn with seed {seed}", AfsRun(example, p, seed=seed))
-        for p in policies
-        for seed in range(scope.chosen(1, 2, 2))
-    ]
-    for words, policy in (
-        ("AFS-P, unit of half an hour", "afs-p:unit-s=1800"),
-        ("AFS-P, unit of eight hours", "afs-p:unit-s=28800"),
-        ("AFS-P, ties drawn by lot", "afs-p:tie=random"),
-        ("AFS-P (as elsewhere)", "afs-p"),
-        ("Max-Min, least recently served first", "max-min:overflow=least-recent"),
-    ):
-        varied.append((words, AfsRun(example, policy, models="file")))
-    return varied if scope.effort != "quick" else varied[: len(policies)]
+    return [AfsRun(squeezed, p, on_machines(CODDL)) for p in policies]

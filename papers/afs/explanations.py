@@ -15,9 +15,9 @@ import numpy as np
 from dovetail.algorithms.bounds import Powers
 from dovetail.study.bound import bound
 from papers.afs.claims import MANY, SPREAD
-from papers.afs.experiments import NAMES, AfsCase, AfsExperiment, AfsRun, sequence
+from papers.afs.experiments import NAMES, AfsCase, AfsExperiment, AfsRun
 from papers.frame.claim import Claim, at_most, near, ratio_band
-from papers.frame.results import Numbers, PaperRun, Results
+from papers.frame.experiment import Numbers, Playable, sequence
 
 AUTHORS_TIRESIAS = "tiresias:thresholds=180000"
 """One threshold at 50 GPU-hours, as in the simulator that the AFS authors published. There the
@@ -42,24 +42,20 @@ class AfsBound:
 
     def play(self) -> Numbers:
         """Returns the bound in seconds."""
-        trace = self.run.workload.jobs(self.run.models, self.run.seed)
-        found = bound(trace, self.run.options(), Powers(elastic=True))
-        return {"bound_s": found.mean_jct_s}
+        workload = self.run.workload
+        options = replace(self.run.options, seed=workload.seed)
+        return {"bound_s": bound(workload.trace(), options, Powers(elastic=True)).mean_jct_s}
 
 
-def explaining_runs(plan: AfsExperiment, *, whole: bool) -> list[PaperRun]:
-    """Returns what is played beside the plan; `whole` leaves no trace out."""
-    cases = _at_64_gpus(plan)
-    of_authors = [as_authors(case) for case in cases if case.workload.file]
-    return [*of_authors, *(bounded(case) for case in _small(cases, whole))]
+def explaining_runs(plan: AfsExperiment) -> list[Playable]:
+    """Returns what is played beside the plan; a full effort leaves no trace out."""
+    of_authors = [as_authors(case) for case in plan.at_64_gpus if case.workload.file]
+    return [*of_authors, *(bounded(case) for case in _small(plan))]
 
 
-def _at_64_gpus(plan: AfsExperiment) -> list[AfsCase]:
-    return [case for case in plan.cases if case.load is None]
-
-
-def _small(cases: Sequence[AfsCase], whole: bool) -> list[AfsCase]:
-    return [case for case in cases if whole or len(case.workload) <= BOUNDED_JOBS]
+def _small(plan: AfsExperiment) -> list[AfsCase]:
+    whole = plan.scope.effort == "full"
+    return [case for case in plan.at_64_gpus if whole or len(case.workload) <= BOUNDED_JOBS]
 
 
 def as_authors(case: AfsCase) -> AfsRun:
@@ -72,23 +68,23 @@ def bounded(case: AfsCase) -> AfsBound:
     return AfsBound(replace(case.run("afs-l", case.draws[0]), detailed=False))
 
 
-def explanations(results: Results, plan: AfsExperiment, *, whole: bool) -> Iterator[Claim]:
+def explaining_claims(plan: AfsExperiment) -> Iterator[Claim]:
     """Yields all of the above, once the plan's runs and those here were played."""
-    cases = _at_64_gpus(plan)
-    yield from thresholds(results, [c for c in cases if c.workload.file])
-    yield from improvements(results, cases)
+    cases = plan.at_64_gpus
+    yield from thresholds([c for c in cases if c.workload.file])
+    yield from improvements(cases)
     for case in cases:
         if case.detailed:
-            yield from evenness(results, case)
-    yield from bounds(results, _small(cases, whole))
+            yield from evenness(case)
+    yield from bounds(_small(plan))
 
 
-def thresholds(results: Results, cases: Sequence[AfsCase]) -> Iterator[Claim]:
+def thresholds(cases: Sequence[AfsCase]) -> Iterator[Claim]:
     """Yields Figure 5's ratio to Tiresias-L with the threshold of its authors' simulator."""
     part = "Figure 5, Tiresias-L with one threshold at 50 GPU-hours"
     low, high = TIRESIAS_OVER_AFS_P
     ratios = {
-        case.workload.label: results[as_authors(case)]["avg_jct_s"] / case.first(results, "afs-p")
+        case.workload.label: case.results[as_authors(case)]["avg_jct_s"] / case.first("afs-p")
         for case in cases
     }
     for label, ratio in ratios.items():
@@ -101,7 +97,7 @@ def thresholds(results: Results, cases: Sequence[AfsCase]) -> Iterator[Claim]:
         yield Claim(part, f"Tiresias-L over AFS-P, {words}", ours, "x", published, band)
 
 
-def improvements(results: Results, cases: Sequence[AfsCase]) -> Iterator[Claim]:
+def improvements(cases: Sequence[AfsCase]) -> Iterator[Claim]:
     """Yields what the largest sizes gain on the one trace where they gain anything."""
     for case in cases:
         if case.workload.number != ONE_GPU_TRACE or not set(IMPROVES) <= set(case.policies):
@@ -111,16 +107,16 @@ def improvements(results: Results, cases: Sequence[AfsCase]) -> Iterator[Claim]:
             yield near(
                 "Figure 6: the one trace that improves",
                 f"{NAMES[base]} over {NAMES[policy]}, {case.workload.label}",
-                case.first(results, base) / case.first(results, policy),
+                case.first(base) / case.first(policy),
                 "x",
                 published,
                 SPREAD,
             )
 
 
-def evenness(results: Results, case: AfsCase) -> Iterator[Claim]:
+def evenness(case: AfsCase) -> Iterator[Claim]:
     """Yields how far the gain over Tiresias-L differs between short and long jobs."""
-    spread = {p: _spread(results, case, p) for p in ("max-min", "optimus", "afs-p")}
+    spread = {p: _spread(case, p) for p in ("max-min", "optimus", "afs-p")}
     part = f"Figure 10: gains by length, {case.workload.label}"
     for policy, found in spread.items():
         yield Claim(part, f"{NAMES[policy]}, standard deviation of the log of gains", found)
@@ -134,22 +130,23 @@ EVEN_WHY = (
 )
 
 
-def _spread(results: Results, case: AfsCase, policy: str) -> float:
+def _spread(case: AfsCase, policy: str) -> float:
     """Returns the spread over bins of equal size, in order of JCT under Tiresias-L."""
     before, after = (
-        np.array(sequence(results[case.run(p, case.draws[0])], "jct")) for p in ("tiresias", policy)
+        np.array(sequence(case.results[case.run(p, case.draws[0])], "jct"))
+        for p in ("tiresias", policy)
     )
     bins = np.array_split(np.argsort(before, kind="stable"), LENGTH_BINS)
     gains = [before[b].mean() / after[b].mean() for b in bins if len(b)]
     return float(np.std(np.log(gains)))
 
 
-def bounds(results: Results, cases: Sequence[AfsCase]) -> Iterator[Claim]:
+def bounds(cases: Sequence[AfsCase]) -> Iterator[Claim]:
     """Yields how near AFS-L comes to the least mean JCT, and how much of the way from SRTF."""
     part = "Bound: mean JCT over the least that any elastic schedule can reach"
     for case in cases:
-        floor_s, where = results[bounded(case)]["bound_s"], case.workload.label
-        srtf, own = (case.first(results, p) for p in ("srtf", "afs-l"))
+        floor_s, where = case.results[bounded(case)]["bound_s"], case.workload.label
+        srtf, own = (case.first(p) for p in ("srtf", "afs-l"))
         yield Claim(part, f"AFS-L over the bound, {where}", own / floor_s, "x")
         gap = f"SRTF's gap to the bound that AFS-L closes, {where}"
         yield Claim(part, gap, 100 * (srtf - own) / (srtf - floor_s), "%")

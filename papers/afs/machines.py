@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from statistics import fmean, median
+from statistics import median
 
 import numpy as np
 
+from dovetail.core.switching import Switching
 from dovetail.core.units import HOUR_S
 from papers.afs.claims import SPREAD
 from papers.afs.experiments import (
@@ -17,11 +18,10 @@ from papers.afs.experiments import (
     RUNTIMES,
     AfsExperiment,
     AfsRun,
-    sequence,
 )
 from papers.afs.workloads import MONITORED, AfsWorkload
-from papers.frame.claim import Claim, at_most, near, ratio_band
-from papers.frame.results import Results
+from papers.frame.claim import Claim, at_most, near, ordered, ratio_band
+from papers.frame.experiment import sequence
 
 LIVE_H = {"tiresias": 1.45, "themis": 0.50, "optimus": 0.46, "afs-p": 0.41}
 """Mean JCTs of Figure 7a: trace 9 at a hundredth of its time."""
@@ -31,9 +31,9 @@ SCENE_S = 600.0
 """The jobs that may be the monitored one come within so many seconds of the busiest of the day."""
 
 
-def figure_7(results: Results, plan: AfsExperiment) -> Iterator[Claim]:
+def figure_7(plan: AfsExperiment) -> Iterator[Claim]:
     """Yields the live comparison of policies that know no lengths."""
-    hours = {t.policy: results[t]["avg_jct_s"] / HOUR_S for t in plan.live}
+    hours = {t.policy: plan.results[t]["avg_jct_s"] / HOUR_S for t in plan.live}
     example = plan.live[0].workload
     part = f"Figure 7a: {example.label}, times / {example.squeezed:g}, on CoDDL's runtime"
     real = bool(example.file)
@@ -54,18 +54,18 @@ def figure_7(results: Results, plan: AfsExperiment) -> Iterator[Claim]:
         )
 
 
-def monitored(results: Results, plan: AfsExperiment, scene: AfsWorkload) -> dict[str, list[float]]:
+def monitored(plan: AfsExperiment, scene: AfsWorkload) -> dict[str, list[float]]:
     """Returns by runtime how much longer each job that may be the monitored one took than on CoDDL.
 
     These are the video prediction jobs of the busiest minutes, over all draws of models: the
     paper watches one such job and does not say which.
     """
     ratios: dict[str, list[float]] = {words: [] for words in RUNTIMES.values()}
-    for run in plan.days:
-        if run.workload == scene:
-            own = sequence(results[run], "jct")
-            best = sequence(results[replace(run, switching=CODDL)], "jct")
-            ratios[RUNTIMES[run.switching]] += [own[j] / best[j] for j in _watched(run)]
+    for words, run in plan.days:
+        if replace(run.workload, seed=0) == scene:
+            own = sequence(plan.results[run], "jct")
+            best = sequence(plan.results[run.varied(switching=Switching.parse(CODDL))], "jct")
+            ratios[words] += [own[j] / best[j] for j in _watched(run)]
     return ratios
 
 
@@ -73,7 +73,7 @@ def _watched(run: AfsRun) -> list[int]:
     """Returns the jobs of a scene that may be the monitored one."""
     if run.workload.told_s:
         return [0]
-    jobs = run.workload.jobs(run.models, run.seed).jobs
+    jobs = run.workload.trace().jobs
     submit = jobs.submit_s
     within = np.searchsorted(submit, submit + SCENE_S) - np.arange(len(submit))
     first = int(np.argmax(within))
@@ -90,16 +90,16 @@ WHY_DAY_50 = (
 
 
 def scenes(plan: AfsExperiment) -> list[AfsWorkload]:
-    """Returns what Figure 8 was played on: two days, and the first of them as told."""
-    return list(dict.fromkeys(run.workload for run in plan.days))
+    """Returns the workloads of Figure 8: two days, and the first of them as the prose has it."""
+    return list(dict.fromkeys(replace(run.workload, seed=0) for _, run in plan.days))
 
 
-def figure_8(results: Results, plan: AfsExperiment) -> Iterator[Claim]:
+def figure_8(plan: AfsExperiment) -> Iterator[Claim]:
     """Yields what preparing GPUs and cancelling outdated orders give."""
     for scene in scenes(plan):
         day = DAYS[0] if scene.told_s else scene.day
         part = f"Figure 8, AFS-P: {scene.label if scene.told_s else f'day {day} of trace 10'}"
-        ratios = monitored(results, plan, scene)
+        ratios = monitored(plan, scene)
         for words, published in FASTER[day].items():
             found = ratios[words]
             if found:
@@ -114,18 +114,15 @@ def figure_8(results: Results, plan: AfsExperiment) -> Iterator[Claim]:
                 )
                 yield Claim(part, f"{words} over CoDDL, most of these", max(found), "x")
         means = {
-            words: fmean(
-                results[t]["avg_jct_s"]
-                for t in plan.days
-                if t.workload == scene and RUNTIMES[t.switching] == words
+            words: plan.results.mean(
+                [
+                    run
+                    for runtime, run in plan.days
+                    if runtime == words and replace(run.workload, seed=0) == scene
+                ]
             )
             for words in RUNTIMES.values()
         }
         for words in FASTER[day]:
-            yield Claim(
-                part,
-                f"mean JCT of all jobs, {words} over CoDDL",
-                means[words] / means["CoDDL"],
-                "x",
-                holds=at_most(means["CoDDL"], means[words]),
-            )
+            what = f"mean JCT of all jobs, {words} over CoDDL"
+            yield ordered(part, what, means["CoDDL"], means[words])

@@ -23,42 +23,41 @@ from papers.afs.experiments import (
     UNAWARE,
     AfsCase,
     AfsExperiment,
-    sequence,
 )
 from papers.afs.machines import LIVE_H, monitored, scenes
 from papers.frame.claim import Plot
-from papers.frame.drawing import Bars, draw_bars, set_ratios
-from papers.frame.results import Results
+from papers.frame.drawing import Bars, draw_ratio_bars, label, one_panel, set_ratios
+from papers.frame.experiment import sequence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SHOWN_TOLD_S = 1800.0
-"""The told scene that has a picture."""
+"""The length of the monitored job in the scene that is drawn."""
 BINS = 100
 """Jobs are put into so many bins of equal size (Figure 10)."""
 METRIC_WORDS = {"QL": "jobs waiting (QL)", "CE": "efficiency (CE)", "BI": "blocking (BI)"}
 
 
-def plots(results: Results, plan: AfsExperiment) -> Iterator[Plot]:
+def plots(plan: AfsExperiment) -> Iterator[Plot]:
     """Yields all plots that what was played allows."""
-    cases = [c for c in plan.cases if c.load is None]
+    cases = plan.at_64_gpus
     for case in (c for c in cases if c.detailed):
-        yield from _of_one(results, case)
-    yield from _over_traces(results, cases)
+        yield from _of_one(case)
+    yield from _over_traces(cases)
     if any(c.load is not None for c in plan.cases):
         yield Plot(
             "loads",
             "Gain of AFS over rigid policies by load",
             "Mean JCT under the rigid policy over that under AFS, one line a trace.",
-            partial(_loads, results, plan.cases),
+            partial(_loads, plan.cases),
         )
     yield Plot(
         "fig07-live",
         "Figure 7a: mean JCT with the costs of a real cluster",
         "Filled: ours; outlined: published.",
-        partial(_live, results, plan),
+        partial(_live, plan),
     )
     for scene in scenes(plan):
         tag = f"told-{scene.told_s:g}s" if scene.told_s else f"day{scene.day}"
@@ -69,34 +68,34 @@ def plots(results: Results, plan: AfsExperiment) -> Iterator[Plot]:
             f"Figure 8: {scene.label if scene.told_s else f'day {scene.day} of trace 10'}",
             "How much longer each job that may be the monitored one took than on CoDDL's "
             "runtime, jobs in order of that, all draws of models.",
-            partial(_runtimes, monitored(results, plan, scene)),
+            partial(_runtimes, monitored(plan, scene)),
         )
 
 
-def _of_one(results: Results, case: AfsCase) -> Iterator[Plot]:
+def _of_one(case: AfsCase) -> Iterator[Plot]:
     tag, label = case.workload.number, case.workload.label
     yield Plot(
         f"fig02-trace{tag}",
         f"Figure 2: QL, CE and BI, {label}",
         "Averages over equal spans of each run, one draw of models.",
-        partial(_metrics, results, case),
+        partial(_metrics, case),
     )
     yield Plot(
         f"fig10-trace{tag}",
         f"Figure 10: whose jobs gain, {label}",
         "Jobs in order of JCT under the baseline (SRTF above, Tiresias-L below), in bins of "
         "equal size; mean of the reductions in a bin.",
-        partial(_by_length, results, case),
+        partial(_by_length, case),
     )
     yield Plot(
         f"gpu-seconds-trace{tag}",
         f"Where all GPU-seconds went, {label}",
         "Useful work is at the requested size; where fewer GPUs did it, the time held.",
-        partial(_gpu_seconds, results, case),
+        partial(_gpu_seconds, case),
     )
 
 
-def _over_traces(results: Results, cases: Sequence[AfsCase]) -> Iterator[Plot]:
+def _over_traces(cases: Sequence[AfsCase]) -> Iterator[Plot]:
     for key, name, title in (
         ("avg_jct_s", "fig05", "Figure 5: mean JCT"),
         ("p99_jct_s", "fig09", "Figure 9: 99th percentile of JCTs"),
@@ -107,7 +106,7 @@ def _over_traces(results: Results, cases: Sequence[AfsCase]) -> Iterator[Plot]:
                 f"{name}-{words}",
                 f"{title}, length-{words} policies",
                 f"Reduction over {NAMES[base]}: above 1 is better.",
-                partial(_bars, results, cases, base, shown, key),
+                partial(_bars, cases, base, shown, key),
             )
     cases = [c for c in cases if "afs-s" in c.policies]
     for name, title, base, group in (
@@ -123,64 +122,53 @@ def _over_traces(results: Results, cases: Sequence[AfsCase]) -> Iterator[Plot]:
             name,
             title,
             f"Reduction of the mean JCT over {NAMES[base]}: above 1 is better.",
-            partial(_bars, results, cases, base, group, "avg_jct_s"),
+            partial(_bars, cases, base, group, "avg_jct_s"),
         )
     yield Plot(
         "fig06",
         "Figure 6: the largest useful sizes",
         "Mean JCT over that at the requested sizes: above 1 is worse.",
-        partial(_blowups, results, cases),
+        partial(_blowups, cases),
     )
 
 
-def _bars(
-    results: Results, cases: Sequence[AfsCase], base: str, policies: Sequence[str], key: str
-) -> Figure:
+def _bars(cases: Sequence[AfsCase], base: str, policies: Sequence[str], key: str) -> Figure:
     ratios = {
         NAMES[p]: [
-            c.first(results, base, key) / c.first(results, p, key)
-            if p in c.policies
-            else float("nan")
-            for c in cases
+            c.first(base, key) / c.first(p, key) if p in c.policies else float("nan") for c in cases
         ]
         for p in policies
     }
     return _grouped([str(c.workload.number) for c in cases], ratios, f"over {NAMES[base]}")
 
 
-def _blowups(results: Results, cases: Sequence[AfsCase]) -> Figure:
+def _blowups(cases: Sequence[AfsCase]) -> Figure:
     ratios = {
-        NAMES[p]: [c.first(results, p) / c.first(results, p.removesuffix("-max")) for c in cases]
-        for p in MAXIMAL
+        NAMES[p]: [c.first(p) / c.first(p.removesuffix("-max")) for c in cases] for p in MAXIMAL
     }
     return _grouped([str(c.workload.number) for c in cases], ratios, "over requested sizes")
 
 
 def _grouped(groups: Sequence[str], values: Bars, words: str) -> Figure:
     """Draws bars from 1, on a scale of factors: a group for each trace, a bar for each policy."""
-    with canvas.house_style():
-        figure, (axes,) = canvas.sheet(2.8)
-        draw_bars(axes, groups, values, width=0.84, bottom=1.0)
-        known = [v for one in values.values() for v in one if v == v]
-        limits = min(*known, 1.0) / 1.15, max(*known, 1.0) * 1.15
-        set_ratios(axes, words, limits)
+    with one_panel(2.8) as (figure, axes):
+        draw_ratio_bars(axes, groups, values, words, width=0.84, below=1.15)
         axes.set_xlabel("trace (number in Table 3)")
-        canvas.grid(axes, "y")
         legend(axes, len(values))
         return figure
 
 
-def _metrics(results: Results, case: AfsCase) -> Figure:
+def _metrics(case: AfsCase) -> Figure:
     with canvas.house_style():
         figure, panels = canvas.sheet(5.2, len(SERIES))
         looks = canvas.looks(NAMES[p] for p in MODERATE_H)
         longest = 0.0
         for policy in MODERATE_H:
-            kept = results[case.run(policy, case.draws[0])]
-            days = np.array(sequence(kept, "t")) / DAY_S
+            numbers = case.results[case.run(policy, case.draws[0])]
+            days = np.array(sequence(numbers, "t")) / DAY_S
             longest = max(longest, float(days[-1]))
             for axes, name in zip(panels, SERIES, strict=True):
-                axes.plot(days, sequence(kept, name), **looks[NAMES[policy]], linewidth=1.2)
+                axes.plot(days, sequence(numbers, name), **looks[NAMES[policy]], linewidth=1.2)
         for axes, name in zip(panels, SERIES, strict=True):
             axes.set_ylabel(METRIC_WORDS[name])
             canvas.grid(axes)
@@ -206,7 +194,7 @@ def _zero_and_powers(axes: Axes, least: float) -> None:
     axes.set_yticklabels([f"{p:g}" for p in powers])
 
 
-def _by_length(results: Results, case: AfsCase) -> Figure:
+def _by_length(case: AfsCase) -> Figure:
     with canvas.house_style():
         figure, panels = canvas.sheet(4.8, 2)
         for axes, base, policies in (
@@ -214,10 +202,10 @@ def _by_length(results: Results, case: AfsCase) -> Figure:
             (panels[1], "tiresias", [p for p in UNAWARE if p != "tiresias"]),
         ):
             looks = canvas.looks(NAMES[p] for p in policies)
-            before = np.array(sequence(results[case.run(base, case.draws[0])], "jct"))
+            before = np.array(sequence(case.results[case.run(base, case.draws[0])], "jct"))
             bins = np.array_split(np.argsort(before, kind="stable"), min(BINS, len(before)))
             for policy in policies:
-                after = np.array(sequence(results[case.run(policy, case.draws[0])], "jct"))
+                after = np.array(sequence(case.results[case.run(policy, case.draws[0])], "jct"))
                 gain = [float(np.mean(before[b] / after[b])) for b in bins]
                 axes.plot(range(1, len(bins) + 1), gain, **looks[NAMES[policy]], linewidth=1.2)
             set_ratios(axes, f"over {NAMES[base]}")
@@ -228,15 +216,15 @@ def _by_length(results: Results, case: AfsCase) -> Figure:
         return figure
 
 
-def _gpu_seconds(results: Results, case: AfsCase) -> Figure:
+def _gpu_seconds(case: AfsCase) -> Figure:
     kept = {
-        NAMES[p]: {kind: case.mean(results, p, f"gpu:{kind}") for kind in GPU_SECOND_KINDS}
+        NAMES[p]: {kind: case.mean(p, f"gpu:{kind}") for kind in GPU_SECOND_KINDS}
         for p in case.policies
     }
     return stacked_seconds(kept)
 
 
-def _loads(results: Results, cases: Sequence[AfsCase]) -> Figure:
+def _loads(cases: Sequence[AfsCase]) -> Figure:
     with canvas.house_style():
         figure, panels = canvas.sheet(4.6, 2)
         cases = [c for c in cases if c.load is not None]
@@ -245,7 +233,7 @@ def _loads(results: Results, cases: Sequence[AfsCase]) -> Figure:
         for axes, base, mine in ((panels[0], "srtf", "afs-l"), (panels[1], "tiresias", "afs-p")):
             for name in names:
                 at = [c for c in cases if c.workload.label == name]
-                gain = [c.mean(results, base) / c.mean(results, mine) for c in at]
+                gain = [c.mean(base) / c.mean(mine) for c in at]
                 look = looks[name] | {"label": str(at[0].workload.number)}
                 axes.plot([c.load or 0.0 for c in at], gain, marker="o", markersize=4, **look)
             set_ratios(axes, f"{NAMES[base]} / {NAMES[mine]}")
@@ -265,11 +253,10 @@ def _loads(results: Results, cases: Sequence[AfsCase]) -> Figure:
         return figure
 
 
-def _live(results: Results, plan: AfsExperiment) -> Figure:
-    with canvas.house_style():
-        figure, (axes,) = canvas.sheet(2.2)
+def _live(plan: AfsExperiment) -> Figure:
+    with one_panel(2.2) as (figure, axes):
         for y, run in enumerate(plan.live):
-            hours = results[run]["avg_jct_s"] / HOUR_S
+            hours = plan.results[run]["avg_jct_s"] / HOUR_S
             axes.barh(y - 0.18, hours, 0.36, color=canvas.colour(0), label="ours")
             if plan.live[0].workload.file:
                 axes.barh(
@@ -289,12 +276,10 @@ def _live(results: Results, plan: AfsExperiment) -> Figure:
 
 
 def _runtimes(ratios: Mapping[str, Sequence[float]]) -> Figure:
-    with canvas.house_style():
-        figure, (axes,) = canvas.sheet(2.6)
+    with one_panel(2.6) as (figure, axes):
         _draw_sorted(axes, {words: found for words, found in ratios.items() if words != "CoDDL"})
         set_ratios(axes, "JCT over CoDDL's")
-        axes.set_xlabel("share of the jobs (%)")
-        canvas.grid(axes)
+        label(axes, "share of the jobs (%)", "")
         legend(axes, 2)
         return figure
 

@@ -71,9 +71,9 @@ TABLE_3 = (
 class AfsWorkload:
     """Jobs by where they come from: a file, or (without one) a generated month.
 
-    `day` keeps only what was submitted on that day (the first is 0); `squeezed` lets time pass so
-    many times as fast. `told_s` stands for the scene of Figure 8a, as its prose has it, around a
-    job of so many seconds.
+    `day` keeps only what was submitted on that day (the first is 0); `squeezed` divides all times.
+    `told_s` stands for the scene of Figure 8a, as its prose has it, around a job of so many
+    seconds. Models are `drawn` by seed, or as in the `file`.
     """
 
     name: str
@@ -82,6 +82,8 @@ class AfsWorkload:
     day: int = -1
     squeezed: float = 1.0
     told_s: float = 0.0
+    seed: int = 0
+    models: str = "drawn"
 
     @property
     def label(self) -> str:
@@ -92,23 +94,26 @@ class AfsWorkload:
             return f"generated month {self.name}"
         return f"trace {self.number} ({self.name})"
 
-    def jobs(self, models: str, seed: int) -> Trace:
-        """Returns the jobs: models `drawn` by seed, or as in the `file`."""
-        trace = _jobs_of(self)
-        if models == "file" and trace.jobs.model.names:
+    def trace(self) -> Trace:
+        """Returns the jobs with their models."""
+        trace = self._jobs()
+        if self.models == "file" and trace.jobs.model.names:
             return trace
         most = [(name, zoo()[name].max_gpus.value) for name in MODELS]
-        drawn = assign_models(trace, most, seed=seed)
+        drawn = assign_models(trace, most, seed=self.seed)
         return of_one_model(drawn, MONITORED, [0]) if self.told_s else drawn
+
+    def _jobs(self) -> Trace:
+        return _jobs_of(replace(self, seed=0, models="drawn"))
 
     def nodes_for(self, load: float) -> int:
         """Returns the nodes on which the jobs offer a load, or as many as the widest job needs."""
-        trace = _jobs_of(self)
+        trace = self._jobs()
         widest = -(-int(trace.jobs.gpus.max()) // GPUS_PER_NODE)
         return max(round(gpus_for_load(trace, load) / GPUS_PER_NODE), widest, 1)
 
     def __len__(self) -> int:
-        return len(_jobs_of(self))
+        return len(self._jobs())
 
 
 @lru_cache(maxsize=16)

@@ -1,8 +1,8 @@
-"""What every paper is made of.
+"""The frame of every paper.
 
-A paper is one folder. Its `workloads` are jobs, its `experiments` say which runs are played
-(workloads x policies x options), its `claims` set what the paper prints beside ours, its `plots`
-draw the figures. `Scope` says where the traces are and how much effort to make, `Results` plays
-runs on all cores and remembers what came of them, `Claim`, `Table` and `Plot` are what a
-`Reproduction` holds, `page` writes and prints it, `drawing` is what several figures share.
+A paper is one folder: its `workloads` make jobs, its `experiments` have its runs (`PaperRun`: a
+policy on a workload, at a cluster and options) and its grid of them (`Experiment`), its `claims`
+are rows with the published value beside ours, its `plots` are figures. `Scope` finds the traces
+and sets the effort, `Results` plays runs on all cores, `Paper` joins all of it, `page` writes and
+prints a `Reproduction`, and `drawing` has the charts that several papers share.
 """

@@ -1,10 +1,10 @@
-"""What comes of a paper: its numbers beside ours, each with a verdict, tables and figures."""
+"""A paper reproduced: its numbers beside ours, each with a verdict, tables and figures."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 WITHIN, HOLDS, MISSED, SHOWN = "within", "holds", "missed", "no published value"
 BESIDE = "no band"
-"""What stands beside the paper's number without being held to it: what it was run on differs."""
+"""The verdict of a row beside a published number without a band: it was measured on other jobs."""
 VERDICTS = (WITHIN, HOLDS, MISSED, BESIDE, SHOWN)
 TIE = 0.01
 """Two results closer than this are a tie, which breaks no order."""
@@ -22,8 +22,8 @@ TIE = 0.01
 class Claim:
     """One number or rule of a table or figure of the paper, and ours.
 
-    `band` is where ours must lie for `within`; `holds` says of a rule without a number (an
-    order, a sign) whether it does. `why` explains a miss, or what stands in for the paper's.
+    `band` is where ours must lie for `within`; `holds` is for a rule without a number (an order, a
+    sign). `why` explains a miss, or what stands in for the paper's.
     """
 
     part: str
@@ -69,6 +69,13 @@ def near(
     return Claim(part, what, ours, unit, published, band, holds, why)
 
 
+def ordered(
+    part: str, what: str, smaller: float, larger: float, why: str = "", unit: str = "x"
+) -> Claim:
+    """Returns a claim of an order of two results, beside how many times the larger is."""
+    return Claim(part, what, larger / smaller, unit, holds=at_most(smaller, larger), why=why)
+
+
 def at_most(smaller: float, larger: float) -> bool:
     """Returns whether one result is below another, or ties with it."""
     return smaller <= larger * (1 + TIE)
@@ -97,15 +104,17 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """All that came of a paper; `notes` say what it was run on and what stands in for what."""
+    """A paper's tables and figures anew; `notes` name the traces and what stands in for what."""
 
+    title: str
+    covers: str
     claims: Sequence[Claim]
     plots: Sequence[Plot] = ()
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str] = ()
     tables: Sequence[Table] = ()
 
     @property
     def verdicts(self) -> dict[str, int]:
         """Returns how many rows have each verdict."""
-        counted = Counter(row.verdict for row in self.claims)
-        return {verdict: counted[verdict] for verdict in VERDICTS}
+        count = Counter(row.verdict for row in self.claims)
+        return {verdict: count[verdict] for verdict in VERDICTS}

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papers.frame.claim import HOLDS, MISSED, WITHIN, Claim, Reproduction, Table
-from papers.frame.paper import Paper
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 HEADS = ("", "published", "ours", "band", "verdict")
 
 
-def write_reproduction(paper: Paper, reproduction: Reproduction, folder: Path) -> None:
+def write_reproduction(reproduction: Reproduction, folder: Path) -> None:
     """Writes all files of a paper into a folder that exists and is empty."""
     from dovetail.report import plots
 
@@ -29,8 +28,8 @@ def write_reproduction(paper: Paper, reproduction: Reproduction, folder: Path) -
     figures.mkdir()
     for picture in reproduction.plots:
         plots.save(picture.draw(), figures / picture.name)
-    (folder / "report.html").write_text(report(paper, reproduction), "utf-8")
-    summary = json.dumps(reproduction_dict(paper, reproduction), indent=1)
+    (folder / "report.html").write_text(report(reproduction), "utf-8")
+    summary = json.dumps(reproduction_dict(reproduction), indent=1)
     (folder / "summary.json").write_text(summary + "\n", "utf-8")
     with (folder / "rows.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(_row_dict(Claim("", ""))))
@@ -41,11 +40,11 @@ def write_reproduction(paper: Paper, reproduction: Reproduction, folder: Path) -
             csv.writer(file).writerows([listing.heads, *listing.rows])
 
 
-def reproduction_dict(paper: Paper, reproduction: Reproduction) -> dict[str, object]:
-    """Returns the findings as plain values for JSON."""
+def reproduction_dict(reproduction: Reproduction) -> dict[str, object]:
+    """Returns the reproduction as plain values for JSON."""
     return {
-        "study": paper.title,
-        "covers": paper.covers,
+        "study": reproduction.title,
+        "covers": reproduction.covers,
         "verdicts": reproduction.verdicts,
         "notes": list(reproduction.notes),
         "rows": [_row_dict(row) for row in reproduction.claims],
@@ -58,8 +57,8 @@ def reproduction_dict(paper: Paper, reproduction: Reproduction) -> dict[str, obj
 
 def _row_dict(row: Claim) -> dict[str, object]:
     low, high = row.band or (None, None)
-    kept = {k: v for k, v in asdict(row).items() if k not in ("band", "holds", "why")}
-    return {**kept, "low": low, "high": high, "verdict": row.verdict, "why": _why(row)}
+    fields = {k: v for k, v in asdict(row).items() if k not in ("band", "holds", "why")}
+    return {**fields, "low": low, "high": high, "verdict": row.verdict, "why": _why(row)}
 
 
 def _why(row: Claim) -> str:
@@ -67,13 +66,13 @@ def _why(row: Claim) -> str:
     return "" if row.verdict in (WITHIN, HOLDS) else row.why
 
 
-def report(paper: Paper, reproduction: Reproduction) -> str:
-    """Returns the whole study as one self-contained page."""
+def report(reproduction: Reproduction) -> str:
+    """Returns the whole reproduction as one self-contained page."""
     from dovetail.report.page import Cell, TableRow, figure, page, table
 
     body = [
-        f"<h1>{escape(paper.title)}</h1>",
-        f"<p>{escape(paper.covers)}</p>",
+        f"<h1>{escape(reproduction.title)}</h1>",
+        f"<p>{escape(reproduction.covers)}</p>",
         f'<p class="answer">{escape(sentence(reproduction))}</p>',
     ]
     if reproduction.notes:
@@ -96,18 +95,18 @@ def report(paper: Paper, reproduction: Reproduction) -> str:
     drawn = [figure(p.draw(), p.title, p.caption, p.name) for p in reproduction.plots]
     if drawn:
         body.append(f'<h2>Pictures</h2><div class="figures">\n{"".join(drawn)}\n</div>')
-    return page(f"Dovetail: {paper.title}", "\n".join(body))
+    return page(f"Dovetail: {reproduction.title}", "\n".join(body))
 
 
 def sentence(reproduction: Reproduction) -> str:
     """Returns the outcome in one sentence."""
-    counted = {verdict: n for verdict, n in reproduction.verdicts.items() if n}
-    listed = ", ".join(f"{n} {verdict}" for verdict, n in counted.items())
-    return f"{len(reproduction.claims)} rows: {listed}." if counted else "Nothing was found."
+    counts = {verdict: n for verdict, n in reproduction.verdicts.items() if n}
+    listed = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
+    return f"{len(reproduction.claims)} rows: {listed}." if counts else "Nothing was found."
 
 
 def cells(row: Claim) -> list[str]:
-    """Returns what a table says of a finding: name, published, ours, band, verdict."""
+    """Returns the cells of a row: name, published, ours, band, verdict."""
     band = "" if row.band is None else f"{number(row.band[0])} to {number(row.band[1])}"
     unit = f" {row.unit}" if row.unit else ""
     return [
@@ -124,14 +123,17 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def view(paper: Paper, reproduction: Reproduction) -> Group:
-    """Returns what the terminal shows: a table for each part, misses with their reasons."""
+def view(reproduction: Reproduction) -> Group:
+    """Returns the terminal's view: a table for each part, misses with their reasons."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown: list[RenderableType] = [Text(paper.title, style="bold"), Text(sentence(reproduction))]
+    shown: list[RenderableType] = [
+        Text(reproduction.title, style="bold"),
+        Text(sentence(reproduction)),
+    ]
     for listing in reproduction.tables:
         shown += [Text(""), TableGrid(listing)]
     for part, grouped in groupby(reproduction.claims, key=lambda row: row.part):

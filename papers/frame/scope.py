@@ -15,7 +15,7 @@ USUAL = Path("../shared")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What to play with: `data` is the folder of traces and profiles, None where there is none.
+    """The data and the effort: `data` is the folder of traces and profiles, or None.
 
     `seeds` is the number of random assignments, 0 for what the effort allows.
     """
@@ -45,9 +45,9 @@ class Scope:
 
 
 def find_data(given: Path | None) -> Path | None:
-    """Returns the data folder: as given, as the environment says, or the usual one, if there.
+    """Returns the data folder: of --data, of the environment, or the usual one if it exists.
 
-    Raises InputError for one that was named and is not there.
+    Raises InputError for a named folder that does not exist.
     """
     for place, origin in ((given, "--data"), (os.environ.get(VARIABLE), VARIABLE)):
         if place:

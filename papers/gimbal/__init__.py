@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from papers.frame.claim import Reproduction
 from papers.frame.paper import Paper
-from papers.frame.results import Results
-from papers.frame.scope import Scope
-from papers.gimbal.claims import everything, rows
+from papers.gimbal.claims import claims
 from papers.gimbal.experiments import GimbalExperiment
 from papers.gimbal.plots import plots
 from papers.gimbal.workloads import LOAD, STAND_INS
-
-
-def find(scope: Scope, results: Results) -> Reproduction:
-    """Returns what comes of the paper's evaluation."""
-    experiment = GimbalExperiment(results, scope)
-    experiment.prepare(everything(experiment))
-    return Reproduction(
-        tuple(rows(experiment)), tuple(plots(experiment)), tuple(_notes(experiment))
-    )
 
 
 def _notes(experiment: GimbalExperiment) -> Iterator[str]:
@@ -59,5 +47,9 @@ paper = Paper(
     "Figures 2, 8 to 12, 14 and 15 and the sets of Table 3, the example of section 4.1, and the "
     "gain by interference. Published values are those that prose and tables print; on substitutes "
     "for its traces the signs and the bands of the gains count, not the hours.",
-    find,
+    GimbalExperiment,
+    GimbalExperiment.runs,
+    claims,
+    plots,
+    _notes,
 )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from dovetail.core.switching import Switching
 from papers.frame.claim import TIE, Claim
-from papers.frame.results import Numbers
+from papers.frame.experiment import Numbers
 from papers.gimbal.experiments import (
     BOLD,
     GANDIVA,
@@ -22,14 +21,12 @@ from papers.gimbal.experiments import (
     XIS,
     Gain,
     GimbalExperiment,
-    GimbalRun,
-    UpperScheduler,
     variations,
 )
 from papers.gimbal.experiments import SLURM as BACKFILL
 from papers.gimbal.pairs import LAWS, PairShares, pair_runs
 from papers.gimbal.search import SEARCHES, SETS, ExampleRun, SetRun
-from papers.gimbal.workloads import ABLATION_JOBS, CLASSES
+from papers.gimbal.workloads import CLASSES, MIXES
 
 JCT = {"philly": 1.28, "alibaba": 1.26}
 """Mean JCT of Lucid over that with GIMBAL (Figure 8)."""
@@ -113,12 +110,10 @@ WHY = {
 """By row; those of rows that hold on every trace played are there for traces that were not."""
 
 PAIR_XIS = (1.25, 1.5, 1.75, 2.0)
-SCORES = (2, 4)
-"""Other thresholds of Lucid's score than 3; the paper relaxes it and does not say how far."""
 
 
-def rows(experiment: GimbalExperiment) -> Iterator[Claim]:
-    """Returns all rows."""
+def claims(experiment: GimbalExperiment) -> Iterator[Claim]:
+    """Yields all claims, in the order of the paper."""
     yield from _pairs(experiment)
     yield from _pairs_by_ratio(experiment)
     yield from _example(experiment)
@@ -131,86 +126,6 @@ def rows(experiment: GimbalExperiment) -> Iterator[Claim]:
     yield from _search(experiment)
     yield from _interference(experiment)
     yield from _what_decides(experiment)
-
-
-def everything(experiment: GimbalExperiment) -> list[tuple[GimbalRun, bool]]:
-    """Returns every run, and whether fewer workloads do: one bar shows all of them."""
-    asked: list[tuple[GimbalRun, bool]] = []
-    for mix in experiment.mixes:
-        asked += [
-            (run, False) for upper in experiment.uppers(mix) for run in pair(experiment, mix, upper)
-        ]
-        asked.append((GimbalRun(experiment.workload(mix), BACKFILL), False))
-    asked += [(run, False) for upper in UPPERS for run in ablation(experiment, upper).values()]
-    asked += [(run, True) for upper in SWEPT for xi in XIS for run in at(experiment, upper, xi)]
-    asked += [(free_at(experiment, xi), True) for xi in XIS]
-    return asked if experiment.quick else asked + _varied(experiment)
-
-
-def _varied(experiment: GimbalExperiment) -> list[tuple[GimbalRun, bool]]:
-    asked: list[tuple[GimbalRun, bool]] = []
-    for words, run in variations(experiment).items():
-        if words != "as above":
-            asked += [(_as(run, upper.alone), True) for upper in UPPERS]
-            asked += [(_as(run, upper.under()), True) for upper in UPPERS]
-    return asked + [(run, True) for _, _, run in _packings(experiment)]
-
-
-def pair(
-    experiment: GimbalExperiment, mix: str, upper: UpperScheduler
-) -> tuple[GimbalRun, GimbalRun]:
-    """Returns a scheduler alone and under GIMBAL on a mix."""
-    workload = experiment.workload(mix)
-    return GimbalRun(workload, upper.alone), GimbalRun(workload, upper.under())
-
-
-def ablation(experiment: GimbalExperiment, upper: UpperScheduler) -> Mapping[str, GimbalRun]:
-    """Returns the runs of the ablation: alone, then with one mechanism more at a time."""
-    workload = experiment.workload("philly", ABLATION_JOBS)
-    return {
-        "alone": GimbalRun(workload, upper.alone),
-        **{s: GimbalRun(workload, upper.under(s)) for s in STEPS},
-    }
-
-
-def at(
-    experiment: GimbalExperiment, upper: UpperScheduler, xi: str | float
-) -> tuple[GimbalRun, GimbalRun]:
-    """Returns a scheduler alone and under GIMBAL at an interference ratio."""
-    alone, under = pair(experiment, "philly", upper)
-    return replace(alone, interference=xi), replace(under, interference=xi)
-
-
-def gain(experiment: GimbalExperiment, mix: str, upper: UpperScheduler, what: str = "") -> Gain:
-    """Returns what GIMBAL gains a scheduler on a mix."""
-    alone, under = pair(experiment, mix, upper)
-    return experiment.gain(under, alone, what or upper.measure)
-
-
-def _as(run: GimbalRun, policy: str) -> GimbalRun:
-    return replace(run, policy=policy)
-
-
-def free_at(experiment: GimbalExperiment, xi: str | float) -> GimbalRun:
-    """Returns Lucid packing anybody at an interference ratio, without the two mechanisms."""
-    return replace(GimbalRun(experiment.workload(), BOLD.under(STEPS[0])), interference=xi)
-
-
-def swept_gain(experiment: GimbalExperiment, upper: UpperScheduler, xi: str | float) -> Gain:
-    """Returns what GIMBAL gains a scheduler at an interference ratio."""
-    alone, under = at(experiment, upper, xi)
-    return experiment.gain(under, alone, upper.measure, few=True)
-
-
-def _packings(experiment: GimbalExperiment) -> Iterator[tuple[UpperScheduler, str, GimbalRun]]:
-    """Returns other ways to pack, one thing changed at a time."""
-    workload = experiment.workload()
-    for score in SCORES:
-        policy = LUCID.under().replace("score-limit=3", f"score-limit={score}")
-        yield LUCID, f"scores of {score} together", GimbalRun(workload, policy)
-    for upper in UPPERS:
-        yield upper, "relaxed, without GIMBAL", GimbalRun(workload, upper.relaxed_alone)
-        yield upper, "with GIMBAL, equal sizes only", GimbalRun(workload, upper.equal_under)
 
 
 def _held(
@@ -284,22 +199,24 @@ def _example(experiment: GimbalExperiment) -> Iterator[Claim]:
     yield Claim(part, "mean JCT through the world, found", found["found through the world"], "h")
 
 
+def _part(figures: str, mix: str, upper: str) -> str:
+    return f"Figures 8 and {figures}: {MIXES[mix].name}, {sum(MIXES[mix].jobs)} jobs, {upper}"
+
+
 def _jct(experiment: GimbalExperiment, mix: str) -> Iterator[Claim]:
-    alone, under = pair(experiment, mix, LUCID)
-    name, slurm = alone.workload.of.name, GimbalRun(alone.workload, BACKFILL)
-    part = f"Figures 8 and 9: {name}, {sum(alone.workload.counts)} jobs, Lucid"
-    found = gain(experiment, mix, LUCID)
+    alone, under = experiment.pair(mix, LUCID)
+    slurm = experiment.run(BACKFILL, mix)
+    part = _part("9", mix, "Lucid")
+    found = experiment.gain_on(mix, LUCID)
     yield _banded(part, "mean JCT over that with GIMBAL", found, JCT[mix], JCT_BAND, WHY["jct"])
-    queue = gain(experiment, mix, LUCID, "queue")
+    queue = experiment.gain_on(mix, LUCID, "queue")
     what = "mean queueing over that with GIMBAL"
     yield _held(part, what, queue, QUEUE[mix], why=WHY["queue"])
     longer, shorter = (
-        gain(experiment, mix, LUCID, f"jct {half}") for half in ("longer", "shorter")
+        experiment.gain_on(mix, LUCID, f"jct {half}").mean for half in ("longer", "shorter")
     )
     what = "the longer half of the jobs gains more than the shorter"
-    yield Claim(
-        part, what, longer.mean / shorter.mean, holds=longer.mean > shorter.mean, why=WHY["longer"]
-    )
+    yield Claim(part, what, longer / shorter, holds=longer > shorter, why=WHY["longer"])
     for what in ("jct", "queue"):
         over = experiment.gain(under, slurm, what)
         published = SLURM[what] if mix == "alibaba" else None
@@ -311,29 +228,28 @@ def _jct(experiment: GimbalExperiment, mix: str) -> Iterator[Claim]:
 
 
 def _deadlines(experiment: GimbalExperiment, mix: str) -> Iterator[Claim]:
-    alone, under = pair(experiment, mix, GANDIVA)
-    slurm = GimbalRun(alone.workload, BACKFILL)
-    part = f"Figures 8 and 10: {alone.workload.of.name}, {sum(alone.workload.counts)} jobs, Gandiva"
+    alone, under = experiment.pair(mix, GANDIVA)
+    part = _part("10", mix, "Gandiva")
     theirs = MET[mix]
-    found = gain(experiment, mix, GANDIVA)
+    found = experiment.gain_on(mix, GANDIVA)
     what = "deadlines met, with GIMBAL over without"
     yield _held(part, what, found, theirs[1] / theirs[0], why=WHY["met"])
     for name in CLASSES:
-        of_class = gain(experiment, mix, GANDIVA, f"met {name}")
+        of_class = experiment.gain_on(mix, GANDIVA, f"met {name}")
         yield Claim(part, f"the same, {name} jobs ({of_class.words})", of_class.mean)
     for run, label, published in (
         (alone, "Gandiva", theirs[0]),
         (under, "with GIMBAL", theirs[1]),
-        (slurm, "Slurm", SLURM["met"] if mix == "alibaba" else None),
+        (experiment.run(BACKFILL, mix), "Slurm", SLURM["met"] if mix == "alibaba" else None),
     ):
         yield Claim(part, f"deadlines met, {label}", experiment.mean(run, "met"), "", published)
 
 
 def _makespan(experiment: GimbalExperiment, mix: str) -> Iterator[Claim]:
-    alone, under = pair(experiment, mix, GAVEL)
-    part = f"Figures 8 and 11: {alone.workload.of.name}, {sum(alone.workload.counts)} jobs, Gavel"
+    alone, under = experiment.pair(mix, GAVEL)
+    part = _part("11", mix, "Gavel")
     before, after = MAKESPAN_H[mix]
-    found = gain(experiment, mix, GAVEL)
+    found = experiment.gain_on(mix, GAVEL)
     what = "makespan over that with GIMBAL"
     yield _banded(part, what, found, before / after, MAKESPAN_BAND, WHY["makespan"])
     peak = experiment.mean(under, "peak") / experiment.mean(alone, "peak")
@@ -346,7 +262,7 @@ def _makespan(experiment: GimbalExperiment, mix: str) -> Iterator[Claim]:
 def _ablation(experiment: GimbalExperiment) -> Iterator[Claim]:
     for upper in UPPERS:
         part = f"Figure 12: ablation, 100 jobs on 16 GPUs, {upper.name}"
-        runs = ablation(experiment, upper)
+        runs = experiment.ablation(upper)
         before = runs["alone"]
         for step in STEPS:
             over = experiment.gain(runs[step], runs["alone"], upper.measure)
@@ -411,13 +327,13 @@ def _interference(experiment: GimbalExperiment) -> Iterator[Claim]:
     part = "Gain by interference, one ratio for all pairs: Philly's jobs"
     for upper in SWEPT:
         for xi in XIS:
-            found = swept_gain(experiment, upper, xi)
+            found = experiment.gain_at(upper, xi)
             label = f"{WORDS[upper.measure]}, {upper.name}, {_ratio(xi)} ({found.words})"
             yield Claim(part, label, found.mean)
     part = "What limits and samples add to Lucid packing anybody, by interference"
     for xi in XIS:
-        _, under = at(experiment, BOLD, xi)
-        found = experiment.gain(under, free_at(experiment, xi), "jct", few=True)
+        _, under = experiment.at(BOLD, xi)
+        found = experiment.gain(under, experiment.free_at(xi), "jct", experiment.few)
         yield Claim(part, f"mean JCT, {_ratio(xi)} ({found.words})", found.mean)
 
 
@@ -426,17 +342,21 @@ def _ratio(xi: str | float) -> str:
 
 
 def _what_decides(experiment: GimbalExperiment) -> Iterator[Claim]:
-    if experiment.quick:
+    if experiment.is_quick:
         return
-    part = "What decides it: one assumption changed at a time, Philly's jobs, gain of GIMBAL"
-    for words, run in variations(experiment).items():
-        for upper in UPPERS:
-            alone, under = _as(run, upper.alone), _as(run, upper.under())
-            found = experiment.gain(under, alone, upper.measure, few=True)
-            label = f"{WORDS[upper.measure]}, {upper.name}: {words} ({found.words})"
-            yield Claim(part, label, found.mean)
-    part = "What decides it: how boldly is packed, Philly's jobs, gain over the scheduler alone"
-    for upper, words, run in _packings(experiment):
-        found = experiment.gain(run, _as(run, upper.alone), upper.measure, few=True)
+    decides = "What decides it:"
+    part = f"{decides} one assumption changed at a time, Philly's jobs, gain of GIMBAL"
+    compared = [
+        (part, upper, words, run.under(upper.under()), run.under(upper.alone))
+        for words, run in variations(experiment).items()
+        for upper in UPPERS
+    ]
+    part = f"{decides} how boldly is packed, Philly's jobs, gain over the scheduler alone"
+    compared += [
+        (part, upper, words, run, run.under(upper.alone))
+        for upper, words, run in experiment.packings()
+    ]
+    for where, upper, words, run, alone in compared:
+        found = experiment.gain(run, alone, upper.measure, experiment.few)
         label = f"{WORDS[upper.measure]}, {upper.name}: {words} ({found.words})"
-        yield Claim(part, label, found.mean)
+        yield Claim(where, label, found.mean)

@@ -18,7 +18,7 @@ from dovetail.algorithms.sample_split import split
 from dovetail.core.placement import Placement
 from dovetail.physics.sharing.limits import shared_slowdown
 from dovetail.physics.sharing.pair_law import MEASURED
-from papers.frame.results import Numbers
+from papers.frame.experiment import Numbers
 from papers.gimbal.search import set_scene
 from papers.gimbal.workloads import STAND_INS
 
@@ -125,7 +125,7 @@ def is_unimodal(line: Sequence[float], tie: float = 1e-3) -> bool:
 
 
 class PairShares:
-    """What all pairs say."""
+    """Shares of pairs by how they fare under a law."""
 
     def __init__(self, outcomes: Sequence[Numbers]) -> None:
         self._all = outcomes

@@ -11,18 +11,16 @@ import numpy as np
 from dovetail.physics.sharing.pair_law import MEASURED
 from dovetail.report.plots import canvas
 from papers.frame.claim import Plot
-from papers.frame.drawing import Bars, Line, draw_bars, draw_level, legend_above
-from papers.gimbal.claims import (
-    ABLATION,
-    JCT,
-    MAKESPAN_H,
-    MET,
-    ablation,
-    gain,
-    pair,
-    searches,
-    swept_gain,
+from papers.frame.drawing import (
+    Line,
+    bar_chart,
+    draw_level,
+    draw_lines,
+    label,
+    legend_above,
+    one_panel,
 )
+from papers.gimbal.claims import ABLATION, JCT, MAKESPAN_H, MET, searches
 from papers.gimbal.experiments import (
     GANDIVA,
     GAVEL,
@@ -36,12 +34,11 @@ from papers.gimbal.experiments import (
     XIS,
     Gain,
     GimbalExperiment,
-    GimbalRun,
 )
 from papers.gimbal.experiments import SLURM as BACKFILL
 from papers.gimbal.pairs import LIMITS, SHOWN, limited, unequal
 from papers.gimbal.search import SETS
-from papers.gimbal.workloads import CLASSES
+from papers.gimbal.workloads import CLASSES, MIXES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +59,7 @@ def limits() -> Figure:
                     color=canvas.colour(i),
                     label=f"{first} + {second}",
                 )
-            draw_level(axes, dotted=True)
+            draw_level(axes, style="dotted")
             axes.set_title(f"loss by {law} of what is contested")
             axes.set_ylabel("gain over serial")
             canvas.grid(axes)
@@ -79,24 +76,8 @@ def stragglers() -> Figure:
         "with stragglers": [d["straggling"] for d in drawn],
         "samples moved": [d["even"] for d in drawn],
     }
-    return grouped(
-        bars, [f"{a}\n+ {b}" for a, b in SHOWN], "gain over serial", level=1.0, small=True
-    )
-
-
-def grouped(
-    bars: Bars, words: Sequence[str], label: str, *, level: float | None = None, small: bool = False
-) -> Figure:
-    """Draws groups of bars."""
-    with canvas.house_style():
-        figure, (axes,) = canvas.sheet()
-        draw_bars(axes, words, bars, fontsize=7 if small else 9)
-        axes.set_ylabel(label)
-        if level is not None:
-            draw_level(axes, level, dotted=True)
-        canvas.grid(axes, "y")
-        legend_above(figure, axes, min(3, len(bars)))
-        return figure
+    pairs = [f"{a}\n+ {b}" for a, b in SHOWN]
+    return bar_chart(pairs, bars, "gain over serial", level="dotted", fontsize=7, columns=2)
 
 
 Dot = tuple[str, Gain, float | None]
@@ -105,8 +86,7 @@ Dot = tuple[str, Gain, float | None]
 
 def gains(dots: Sequence[Dot]) -> Figure:
     """Draws gains with their intervals beside the published ones."""
-    with canvas.house_style():
-        figure, (axes,) = canvas.sheet(0.9 + 0.32 * len(dots))
+    with one_panel(0.9 + 0.32 * len(dots)) as (figure, axes):
         rows = range(len(dots))[::-1]
         for i, (row, (_, found, published)) in enumerate(zip(rows, dots, strict=True)):
             if published is not None:
@@ -124,34 +104,27 @@ def gains(dots: Sequence[Dot]) -> Figure:
         axes.axvline(1.0, color=canvas.INK, linewidth=0.8, linestyle="dotted")
         axes.set_yticks(list(rows), [words for words, _, _ in dots])
         axes.set_ylim(-0.6, len(dots) - 0.4)
-        axes.set_xlabel("times better (95 % interval)")
-        canvas.grid(axes, "x")
+        label(axes, "times better (95 % interval)", "", grid="x")
         legend_above(figure, axes, 2)
         return figure
 
 
 def lines(drawn: Sequence[Line], x: str, y: str, *, log: bool = False) -> Figure:
     """Draws lines against a time."""
-    with canvas.house_style():
-        figure, (axes,) = canvas.sheet()
-        looks = canvas.looks([name for name, _, _ in drawn])
-        for name, values, heights in drawn:
-            axes.plot(values, heights, **looks[name])
+    with one_panel() as (figure, axes):
+        draw_lines(axes, drawn)
         if log:
             axes.set_xscale("log")
             canvas.spell_log_durations(axes)
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
         axes.set_ylim(bottom=0)
-        canvas.grid(axes)
+        label(axes, x, y)
         axes.legend()
         return figure
 
 
 def against_interference(drawn: Mapping[str, Sequence[Gain]]) -> Figure:
     """Draws what GIMBAL gains each scheduler against the interference ratio of all pairs."""
-    with canvas.house_style():
-        figure, (axes,) = canvas.sheet()
+    with one_panel() as (figure, axes):
         xis = [float(xi) for xi in XIS if xi != MEASURED]
         places = [*xis, 3.0]
         for i, (name, found) in enumerate(drawn.items()):
@@ -159,11 +132,9 @@ def against_interference(drawn: Mapping[str, Sequence[Gain]]) -> Figure:
             colour = canvas.colour(i)
             axes.plot(places[:-1], means[:-1], marker="o", ms=4, color=colour, label=name)
             axes.plot(places[-1:], means[-1:], marker="o", ms=5, color=colour)
-        draw_level(axes, dotted=True)
+        draw_level(axes, style="dotted")
         axes.set_xticks(places, [*(f"{xi:g}" for xi in xis), MEASURED])
-        axes.set_xlabel("interference ratio of all pairs")
-        axes.set_ylabel("gain of GIMBAL")
-        canvas.grid(axes)
+        label(axes, "interference ratio of all pairs", "gain of GIMBAL")
         legend_above(figure, axes, 2)
         return figure
 
@@ -201,7 +172,7 @@ def plots(experiment: GimbalExperiment) -> Iterator[Plot]:
         partial(gains, _steps(experiment)),
     )
     found = searches(experiment)
-    for name, what, label in (
+    for name, what, y in (
         ("figure-15a", "seconds", "search (s)"),
         ("figure-15b", "jct", "mean JCT (h)"),
     ):
@@ -214,10 +185,10 @@ def plots(experiment: GimbalExperiment) -> Iterator[Plot]:
             name,
             f"Figure 15: {title}",
             "The sets of Table 3 with our stand-ins, each job five hours alone.",
-            partial(grouped, bars, list(SETS), label),
+            partial(bar_chart, list(SETS), bars, y, columns=min(3, len(bars))),
         )
     swept = {
-        f"{upper.name}, {WORDS[upper.measure]}": [swept_gain(experiment, upper, xi) for xi in XIS]
+        f"{upper.name}, {WORDS[upper.measure]}": [experiment.gain_at(upper, xi) for xi in XIS]
         for upper in SWEPT
     }
     yield Plot(
@@ -231,19 +202,19 @@ def plots(experiment: GimbalExperiment) -> Iterator[Plot]:
 def _overall(experiment: GimbalExperiment) -> list[Dot]:
     dots: list[Dot] = []
     for mix in experiment.mixes:
-        name = experiment.workload(mix).of.name
+        name = MIXES[mix].name
         before, after = MAKESPAN_H[mix]
         theirs = {"jct": JCT[mix], "met": MET[mix][1] / MET[mix][0], "makespan": before / after}
         for upper in experiment.uppers(mix):
             words = f"{name}, {upper.name}: {WORDS[upper.measure]}"
-            dots.append((words, gain(experiment, mix, upper), theirs[upper.measure]))
+            dots.append((words, experiment.gain_on(mix, upper), theirs[upper.measure]))
     return dots
 
 
 def _steps(experiment: GimbalExperiment) -> list[Dot]:
     dots: list[Dot] = []
     for upper in UPPERS:
-        runs = ablation(experiment, upper)
+        runs = experiment.ablation(upper)
         for step in STEPS:
             found = experiment.gain(runs[step], runs["alone"], upper.measure)
             dots.append((f"{upper.name}, {step}", found, ABLATION[step][upper.measure]))
@@ -251,17 +222,13 @@ def _steps(experiment: GimbalExperiment) -> list[Dot]:
 
 
 def _spread(experiment: GimbalExperiment, mix: str) -> Iterator[Plot]:
-    name, seeds = (
-        experiment.workload(mix).of.name,
-        f"Means over {experiment.seeds} seeded workloads.",
-    )
-    alone, under = pair(experiment, mix, LUCID)
-    named = {"Slurm": GimbalRun(alone.workload, BACKFILL), "Lucid": alone, "with GIMBAL": under}
+    name, seeds = MIXES[mix].name, f"Means over {experiment.seeds} seeded workloads."
+    alone, under = experiment.pair(mix, LUCID)
+    runs = {"Slurm": experiment.run(BACKFILL, mix), "Lucid": alone, "with GIMBAL": under}
     shares = np.linspace(0, 1, QUANTILES).tolist()
-    points = [f"q{i}" for i in range(QUANTILES)]
     cdf: list[Line] = [
-        (words, [3600 * q for q in experiment.means(run, points)], shares)
-        for words, run in named.items()
+        (words, [3600 * q for q in experiment.mean_sequence(run, "q")], shares)
+        for words, run in runs.items()
     ]
     yield Plot(
         f"figure-9-{mix}",
@@ -269,7 +236,7 @@ def _spread(experiment: GimbalExperiment, mix: str) -> Iterator[Plot]:
         f"Share of jobs done within a time. {seeds}",
         partial(lines, cdf, "JCT", "share of jobs", log=True),
     )
-    alone, under = pair(experiment, mix, GANDIVA)
+    alone, under = experiment.pair(mix, GANDIVA)
     bars = {
         words: experiment.means(run, [f"met {c}" for c in CLASSES])
         for words, run in (("Gandiva", alone), ("with GIMBAL", under))
@@ -278,14 +245,14 @@ def _spread(experiment: GimbalExperiment, mix: str) -> Iterator[Plot]:
         f"figure-10-{mix}",
         f"Figure 10: deadlines met, {name}",
         f"By class. {seeds}",
-        partial(grouped, bars, list(CLASSES), "jobs that meet their deadlines"),
+        partial(bar_chart, CLASSES, bars, "jobs that meet their deadlines", columns=2),
     )
     if GAVEL not in experiment.uppers(mix):
         return
-    alone, under = pair(experiment, mix, GAVEL)
-    hours = ((np.arange(POINTS) + 0.5) * 1.5 * alone.workload.of.gavel_h / POINTS).tolist()
+    alone, under = experiment.pair(mix, GAVEL)
+    hours = ((np.arange(POINTS) + 0.5) * 1.5 * MIXES[mix].gavel_h / POINTS).tolist()
     over_time: list[Line] = [
-        (words, hours, experiment.means(run, [f"t{i}" for i in range(POINTS)]))
+        (words, hours, experiment.mean_sequence(run, "t"))
         for words, run in (("Gavel", alone), ("with GIMBAL", under))
     ]
     yield Plot(

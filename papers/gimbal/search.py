@@ -13,8 +13,6 @@ from statistics import fmean
 
 import numpy as np
 
-import dovetail.policies  # registers the policies
-from dovetail.control.loop import run
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError
@@ -31,13 +29,10 @@ from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.pair_law import MEASURED, Injected, parse_interference
 from dovetail.physics.zoo.models import shipped
 from dovetail.policies.gimbal import Calibrated
-from dovetail.record.tally import Tally
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
-from papers.frame.results import Numbers
+from papers.frame.experiment import Numbers, play_scene, tally_of
 from papers.gimbal.workloads import STAND_INS
-
-assert dovetail.policies
 
 SETS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "JC1": (("MobileNetV2", 4), ("EfficientNet", 2), ("ResNet-18", 2)),
@@ -109,22 +104,15 @@ def set_scene(
     )
 
 
-def _tally(scene: Scene) -> Tally:
-    jobs = scene.trace.jobs
-    scale = [scene.truth.structure.scale(j) for j in range(len(jobs))]
-    return Tally(scene.cluster, jobs.gpus.tolist(), scene.trace.duration_s.tolist(), scale)
-
-
 def mean_jct_h(scene: Scene, policy: Policy) -> float:
     """Returns the mean JCT of a scene under a policy, in hours."""
-    tally = _tally(scene)
-    run(SimWorld(scene, policy, tally), policy)
-    return float((np.array(tally.finish_s) - scene.trace.jobs.submit_s).mean()) / HOUR_S
+    finish_s = np.array(play_scene(scene, policy).finish_s)
+    return float((finish_s - scene.trace.jobs.submit_s).mean()) / HOUR_S
 
 
 def searched(scene: Scene, policy: Policy) -> Numbers:
     """Plays until the search on the whole set is over; returns how long it took and its worth."""
-    world = SimWorld(scene, policy, _tally(scene))
+    world = SimWorld(scene, policy, tally_of(scene))
     memory, wake_at, began_s = policy.initial, inf, inf
     last_s = float(scene.trace.jobs.submit_s[-1])
     while world.advance(wake_at):

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import polars as pl
 
-from papers.frame.claim import TIE, Claim, at_most, near, ratio_band
-from papers.frame.results import Results
+from dovetail.core.units import HOUR_S
+from papers.frame.claim import TIE, Claim, at_most, near, ordered, ratio_band
 from papers.frame.scope import Scope
+from papers.muri import examples
 from papers.muri.experiments import (
     GROUPS,
     LIMITS,
@@ -21,11 +22,12 @@ from papers.muri.experiments import (
     MuriExperiment,
 )
 from papers.muri.published import NOISE_AT_0_2, NOISE_AT_1, RANGES, SPREAD, TYPES, WITHOUT_BLOSSOM
-from papers.muri.testbed import METRICS
-from papers.muri.workloads import STORED, MuriWorkload
+from papers.muri.testbed import METRICS, find_testbed
+from papers.muri.testbed import claims as testbed_claims
+from papers.muri.workloads import STORED
 
 Stored = Mapping[tuple[str, str], tuple[float, float, float]]
-"""Mean JCT, makespan and tail by trace and policy, as the artifact holds them."""
+"""Mean JCT, makespan and tail by trace and policy, of the artifact."""
 POLICY_OF = {
     "SRTF": "srtf", "SRSF": "srsf", "Tiresias": "tiresias", "Themis": "themis",
     "AntMan": "antman", "Muri-S": "muri-s", "Muri-L": "muri-l",
@@ -48,28 +50,37 @@ def stored(scope: Scope) -> Stored:
     return found
 
 
-def rows(results: Results, plan: MuriExperiment, known: Stored) -> Iterator[Claim]:
+def claims(plan: MuriExperiment) -> Iterator[Claim]:
+    """Yields the examples, the testbed, every simulated figure, then the variations."""
+    yield from examples.claims()
+    testbed = find_testbed(plan.scope)
+    if testbed is not None:
+        yield from testbed_claims(testbed, plan.results)
+    yield from simulated(plan, stored(plan.scope))
+
+
+def simulated(plan: MuriExperiment, known: Stored) -> Iterator[Claim]:
     """Yields every simulated figure, then the variations."""
     for case in plan.cases:
-        yield from figures_9_10(results, case, known)
+        yield from figures_9_10(plan, case, known)
     if plan.main.file:
-        yield from ranges(results, plan)
-    yield from load(results, plan)
-    yield from figure_11(results, plan, known)
-    yield from figure_12(results, plan, known)
-    yield from figure_13(results, plan)
-    yield from figure_14(results, plan)
-    yield from varied(results, plan)
+        yield from ranges(plan)
+    yield from load(plan)
+    yield from figure_11(plan, known)
+    yield from figure_12(plan, known)
+    yield from figure_13(plan)
+    yield from figure_14(plan)
+    yield from varied(plan)
 
 
-def figures_9_10(results: Results, case: MuriCase, known: Stored) -> Iterator[Claim]:
+def figures_9_10(plan: MuriExperiment, case: MuriCase, known: Stored) -> Iterator[Claim]:
     """Yields rivals over Muri on one trace, with the artifact's figures where it has them."""
     part = f"Figures 9 and 10: {case.jobs.label}"
     for rival, muri in PAIRS:
         if rival not in case.policies:
             continue
         for i, (key, words) in enumerate(METRICS.items()):
-            ours = results.ratio(case.run(rival), case.run(muri), key)
+            ours = plan.ratio(case.run(rival), case.run(muri), key)
             what = f"{words}, {NAMES[rival]} over {NAMES[muri]}"
             theirs = _over(known, case.jobs.label, rival, muri, i)
             better = None if theirs is not None or i else at_most(1, ours)
@@ -78,9 +89,9 @@ def figures_9_10(results: Results, case: MuriCase, known: Stored) -> Iterator[Cl
     for muri in ("muri-s", "muri-l"):
         found = known.get((case.jobs.label, muri))
         if found is not None:
-            ours = results[case.run(muri)]["avg_jct_s"] / 3600
+            ours = plan.mean(case.run(muri)) / HOUR_S
             what = f"mean JCT, {NAMES[muri]}"
-            yield near(part, what, ours, "h", found[0] / 3600, 0.1)
+            yield near(part, what, ours, "h", found[0] / HOUR_S, 0.1)
 
 
 def _over(known: Stored, trace: str, rival: str, muri: str, metric: int) -> float | None:
@@ -90,13 +101,13 @@ def _over(known: Stored, trace: str, rival: str, muri: str, metric: int) -> floa
     return found[0][metric] / found[1][metric]
 
 
-def ranges(results: Results, plan: MuriExperiment) -> Iterator[Claim]:
+def ranges(plan: MuriExperiment) -> Iterator[Claim]:
     """Yields least and most over all traces that were played, as the prose has them."""
     part = "Figures 9 and 10: least and most over the traces played"
     for group, (rivals, muri) in GROUPS.items():
         for (key, words), (low, high) in zip(METRICS.items(), RANGES[group], strict=True):
             ratios = [
-                results.ratio(case.run(rival), case.run(muri), key)
+                plan.ratio(case.run(rival), case.run(muri), key)
                 for case in plan.cases
                 for rival in rivals
                 if rival in case.policies
@@ -107,29 +118,24 @@ def ranges(results: Results, plan: MuriExperiment) -> Iterator[Claim]:
                 yield Claim(part, what, ours, "x", published, allowed, why=WHY_RANGE)
 
 
-def load(results: Results, plan: MuriExperiment) -> Iterator[Claim]:
+def load(plan: MuriExperiment) -> Iterator[Claim]:
     """Yields that Muri shortens the makespan more where all jobs come at once."""
     part = "Impact of load: makespan over Muri's, all at once against as submitted"
     for case in plan.cases:
         if case.jobs.at_once:
             continue
-        primed = plan.case(_primed(case))
+        primed = plan.case(replace(case.jobs, at_once=True))
         for rival, muri in PAIRS:
             if rival not in case.policies or rival not in primed.policies:
                 continue
             before, after = (
-                results.ratio(c.run(rival), c.run(muri), "makespan_s") for c in (case, primed)
+                plan.ratio(c.run(rival), c.run(muri), "makespan_s") for c in (case, primed)
             )
             what = f"{case.jobs.label}: {NAMES[rival]} over {NAMES[muri]}"
-            holds = at_most(before, after)
-            yield Claim(part, what, after / before, "x", holds=holds, why=WHY_LOAD)
+            yield ordered(part, what, before, after, WHY_LOAD)
 
 
-def _primed(case: MuriCase) -> MuriWorkload:
-    return replace(case.jobs, at_once=True)
-
-
-def figure_11(results: Results, plan: MuriExperiment, known: Stored) -> Iterator[Claim]:
+def figure_11(plan: MuriExperiment, known: Stored) -> Iterator[Claim]:
     """Yields what ordering and matching are worth to Muri-L."""
     part = f"Figure 11: the design of the algorithm, {plan.main.label}, over Muri-L"
     base = plan.muri("muri-l")
@@ -139,19 +145,19 @@ def figure_11(results: Results, plan: MuriExperiment, known: Stored) -> Iterator
     ):
         run = plan.muri("muri-l", parameters)
         for i, key in enumerate(("avg_jct_s", "makespan_s")):
-            ours = results.ratio(run, base, key)
+            ours = plan.ratio(run, base, key)
             theirs = _over(known, plan.main.label, words, "muri-l", i)
             why = WHY_BLOSSOM if "Blossom" in words else ""
             what = f"{words}: {METRICS[key]}"
             worse = None if theirs is not None else at_most(1, ours)
             yield near(part, what, ours, "x", theirs, SPREAD, worse, why)
     if plan.main.file:
-        ours = results.ratio(plan.muri("muri-l", "matching=priority"), base)
+        ours = plan.ratio(plan.muri("muri-l", "matching=priority"), base)
         what = "without Blossom: mean JCT, at most over the paper's traces"
         yield Claim(part, what, ours, "x", WITHOUT_BLOSSOM[0])
 
 
-def figure_12(results: Results, plan: MuriExperiment, known: Stored) -> Iterator[Claim]:
+def figure_12(plan: MuriExperiment, known: Stored) -> Iterator[Claim]:
     """Yields how many jobs a group should have at most, against AntMan."""
     jobs = plan.at_once
     part = f"Figure 12: jobs in a group, {jobs.label}, AntMan over Muri-L"
@@ -159,30 +165,30 @@ def figure_12(results: Results, plan: MuriExperiment, known: Stored) -> Iterator
     for limit in LIMITS:
         words = "muri-l" if limit == LIMITS[-1] else str(limit)
         for i, key in enumerate(("avg_jct_s", "makespan_s")):
-            ours = results.ratio(antman, plan.limited(limit), key)
+            ours = plan.ratio(antman, plan.limited(limit), key)
             theirs = _over(known, jobs.label, "antman", words, i)
             better = None if theirs is not None else at_most(1, ours)
             what = f"at most {limit}: {METRICS[key]}"
             yield near(part, what, ours, "x", theirs, SPREAD, better, WHY_RIVAL["antman"])
     two, three, four = (plan.limited(limit) for limit in LIMITS)
     for key in ("avg_jct_s", "makespan_s"):
-        ours = results.ratio(two, four, key)
+        ours = plan.ratio(two, four, key)
         what = f"groups of four serve better than groups of two: {METRICS[key]}"
         yield Claim(part, what, ours, "x", holds=at_most(1, ours))
-    ours = results.ratio(two, three)
+    ours = plan.ratio(two, three)
     theirs = _over(known, jobs.label, "2", "3", 0)
     what = "two close to three: mean JCT, two over three"
     yield near(part, what, ours, "x", theirs, SPREAD)
 
 
-def figure_13(results: Results, plan: MuriExperiment) -> Iterator[Claim]:
+def figure_13(plan: MuriExperiment) -> Iterator[Claim]:
     """Yields how Muri's gain grows with the number of bottlenecks there are among jobs."""
     part = "Figure 13: types of jobs"
     gains: dict[str, list[float]] = {}
     for types in plan.types:
         published = TYPES.get(types)
         for i, (rival, muri) in enumerate((("srtf", "muri-s"), ("tiresias", "muri-l"))):
-            ours = results.ratio(plan.typed(types, rival), plan.typed(types, muri))
+            ours = plan.ratio(plan.typed(types, rival), plan.typed(types, muri))
             theirs = None if published is None else published[i]
             what = f"{types}: mean JCT, {NAMES[rival]} over {NAMES[muri]}"
             why = WHY_ONE_TYPE if types == 1 else ""
@@ -193,49 +199,48 @@ def figure_13(results: Results, plan: MuriExperiment) -> Iterator[Claim]:
         yield Claim(part, f"the gain of {NAMES[muri]} grows with the types", holds=grows)
 
 
-def figure_14(results: Results, plan: MuriExperiment) -> Iterator[Claim]:
+def figure_14(plan: MuriExperiment) -> Iterator[Claim]:
     """Yields how much wrong stage times cost."""
     part = f"Figure 14: profiling noise, {plan.main.label}, over exact profiles"
     printed = {0.2: NOISE_AT_0_2, 1.0: NOISE_AT_1} if plan.main.file else {}
     for muri in ("muri-s", "muri-l"):
-        exact = results[plan.muri(muri)]
+        exact = plan.muri(muri)
         for noise in plan.noises[1:]:
-            runs = plan.noisy(muri, noise)
-            jct = results.mean(runs) / exact["avg_jct_s"]
+            ours = plan.mean(plan.noisy(muri, noise), seeds=plan.draws) / plan.mean(exact)
             what = f"{NAMES[muri]}, noise {noise:g}: mean JCT"
             theirs = printed.get(noise)
-            holds = jct <= theirs + TIE if theirs == NOISE_AT_0_2 else None
+            holds = ours <= theirs + TIE if theirs == NOISE_AT_0_2 else None
             band = ratio_band(theirs, SPREAD) if theirs == NOISE_AT_1 else None
-            yield Claim(part, what, jct, "x", theirs, band, holds, WHY_NOISE)
-        makespan = results.mean(plan.noisy(muri, plan.noises[-1]), "makespan_s")
-        ours = makespan / exact["makespan_s"]
-        what = f"{NAMES[muri]}, noise {plan.noises[-1]:g}: makespan"
+            yield Claim(part, what, ours, "x", theirs, band, holds, WHY_NOISE)
+        key, noise = "makespan_s", plan.noises[-1]
+        ours = plan.mean(plan.noisy(muri, noise), key, plan.draws) / plan.mean(exact, key)
+        what = f"{NAMES[muri]}, noise {noise:g}: makespan"
         band = ratio_band(1.0, TIE) if printed else None
         yield Claim(part, what, ours, "x", 1.0 if printed else None, band)
 
 
-def varied(results: Results, plan: MuriExperiment) -> Iterator[Claim]:
+def varied(plan: MuriExperiment) -> Iterator[Claim]:
     """Yields what one assumption changed at a time does to Muri, and to its gain."""
     part = f"Varying one thing: {plan.main.label}"
     for muri, rival in (("muri-s", "srtf"), ("muri-l", "tiresias")):
         beside = plan.case(plan.main).run(rival)
-        for words, run in plan.varied(muri).items():
-            ours = results[run]["avg_jct_s"] / 3600
+        for words, run in plan.varied_muri(muri).items():
+            ours = plan.mean(run) / HOUR_S
             yield Claim(part, f"{NAMES[muri]}, {words}: mean JCT", ours, "h")
-            gain = results.ratio(beside, run)
+            gain = plan.ratio(beside, run)
             yield Claim(part, f"{NAMES[rival]} over {NAMES[muri]}, {words}", gain, "x")
 
 
-def orders_that_move(results: Results, plan: MuriExperiment) -> list[str]:
+def orders_that_move(plan: MuriExperiment) -> list[str]:
     """Returns the assumptions under which Muri no longer beats what it is compared with."""
     lost = []
     for muri, rivals in (("muri-s", ("srtf", "srsf")), ("muri-l", UNKNOWN)):
         case = plan.case(plan.main)
-        for words, run in plan.varied(muri).items():
+        for words, run in plan.varied_muri(muri).items():
             lost += [
                 f"{NAMES[muri]} behind {NAMES[rival]}: {words}"
                 for rival in rivals
-                if rival in case.policies and results.ratio(case.run(rival), run) < 1
+                if rival in case.policies and plan.ratio(case.run(rival), run) < 1
             ]
     return lost
 

@@ -32,7 +32,7 @@ RULES = (
 )
 
 
-def rows() -> Iterator[Claim]:
+def claims() -> Iterator[Claim]:
     """Yields every example."""
     yield from table_1()
     yield from table_2()

@@ -7,20 +7,18 @@ the authors' simulator does, the testbed at ticks of six minutes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats
-from dovetail.core.policy import parse_policy
 from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
 from dovetail.record.result import RunResult
 from dovetail.study.options import Options
-from dovetail.study.run import build_physics, simulate
-from papers.frame.results import Numbers
+from dovetail.study.run import build_physics
+from papers.frame.experiment import Experiment, Numbers, PaperRun, Results, listed
 from papers.frame.scope import Scope
 from papers.muri.workloads import CLUSTER, MuriWorkload, available, typed
 
@@ -30,48 +28,44 @@ LINES = {"queue": "waiting", "blocking": "blocking_index"}
 POINTS = 120
 
 
-@dataclass(frozen=True, slots=True)
-class MuriRun:
-    """A policy on jobs. The defaults are those of every comparison of the paper.
+CYCLE = "overlapped"
+OPTIONS = Options(
+    Cluster.parse(CLUSTER),
+    switching=Switching.parse("per-start:profile"),
+    adopt=(("shareable", 1.0),),
+    cycle=CYCLE,
+)
+"""Those of every comparison of the paper: owners let their jobs share, GPUs are V100."""
 
-    A `detailed` one keeps each job's JCT, by its id, and the state of the cluster over time.
+
+@dataclass(frozen=True, slots=True)
+class MuriRun(PaperRun[MuriWorkload]):
+    """A policy on jobs.
+
+    A `detailed` one stores each job's JCT, by its id, and the state of the cluster over time.
     """
 
-    jobs: MuriWorkload
-    policy: str
-    cycle: str = "overlapped"
-    switching: str = "per-start:profile"
-    belief: str = "exact"
-    seed: int = 0
+    options: Options = OPTIONS
     detailed: bool = False
-    cluster: str = CLUSTER
 
-    def play(self) -> Numbers:
+    @property
+    def keeps_spans(self) -> bool:
+        """Returns whether the resources in use are needed."""
+        return self.detailed
+
+    def numbers(self, trace: Trace, result: RunResult) -> Numbers:
         """Returns mean JCT, makespan, tail, and what the cluster was like meanwhile."""
-        trace, options = self.jobs.trace(), self.options()
-        result = simulate(trace, parse_policy(self.policy), options, keep_spans=self.detailed)
         jct_s = result.jobs["jct_s"].to_numpy()
-        kept = {
+        numbers = {
             "avg_jct_s": float(jct_s.mean()),
             "p99_jct_s": tail_s(jct_s),
             **{k: float(result.number(k) or 0.0) for k in KEPT},
         }
         if self.detailed:
             ids = result.jobs["job_id"].to_list()
-            kept |= {f"jct:{i}": s for i, s in zip(ids, jct_s.tolist(), strict=True)}
-            kept |= _over_time(result, trace, options)
-        return kept
-
-    def options(self) -> Options:
-        """Returns what the run is played with: owners let their jobs share, GPUs are V100."""
-        return Options(
-            Cluster.parse(self.cluster),
-            switching=Switching.parse(self.switching),
-            adopt=(("shareable", 1.0),),
-            cycle=self.cycle,
-            belief=self.belief,
-            seed=self.seed,
-        )
+            numbers |= {f"jct:{i}": s for i, s in zip(ids, jct_s.tolist(), strict=True)}
+            numbers |= _over_time(result, trace, self.options)
+        return numbers
 
 
 KEPT = ("makespan_s", "gpu_utilization", "preemptions")
@@ -81,11 +75,6 @@ KEPT = ("makespan_s", "gpu_utilization", "preemptions")
 def tail_s(jct_s: Floats) -> float:
     """Returns the 99th percentile as the authors' script takes it: entry floor(0.99 n)."""
     return float(np.sort(jct_s)[int(0.99 * len(jct_s))])
-
-
-def line(numbers: Numbers, name: str) -> list[float]:
-    """Returns what a detailed run kept over time under a name, or `t` for the times."""
-    return [numbers[f"{name}:{i}"] for i in range(POINTS)]
 
 
 def _over_time(result: RunResult, trace: Trace, options: Options) -> dict[str, float]:
@@ -98,11 +87,11 @@ def _over_time(result: RunResult, trace: Trace, options: Options) -> dict[str, f
     series = result.series
     at = series["t_s"].to_numpy()
     ends = np.append(at[1:], edges[-1])
-    kept = _line("t", ((edges[1:] + edges[:-1]) / 2 - result.origin_s).tolist())
+    numbers = listed("t", (edges[1:] + edges[:-1]) / 2 - result.origin_s)
     for name, column in LINES.items():
         values = series[column].cast(float).fill_null(0.0).fill_nan(0.0).to_numpy()
-        kept |= _line(name, _averages(at, ends, values, edges))
-        kept[f"mean {name}"] = _averages(at, ends, values, busy_time)[0]
+        numbers |= listed(name, _averages(at, ends, values, edges))
+        numbers[f"mean {name}"] = _averages(at, ends, values, busy_time)[0]
     spans = result.spans.filter(result.spans["kind"] == "run")
     row_of = {job_id: i for i, job_id in enumerate(trace.jobs.job_id)}
     rows = [row_of[job_id] for job_id in spans["job_id"].to_list()]
@@ -110,9 +99,9 @@ def _over_time(result: RunResult, trace: Trace, options: Options) -> dict[str, f
     shares = _shares(trace, options)[rows]
     begin_s, end_s = spans["start_s"].to_numpy(), spans["end_s"].to_numpy()
     for resource, share in zip(RESOURCES, shares.T, strict=True):
-        kept |= _line(resource, _averages(begin_s, end_s, busy * share, edges))
-        kept[f"mean {resource}"] = _averages(begin_s, end_s, busy * share, busy_time)[0]
-    return kept
+        numbers |= listed(resource, _averages(begin_s, end_s, busy * share, edges))
+        numbers[f"mean {resource}"] = _averages(begin_s, end_s, busy * share, busy_time)[0]
+    return numbers
 
 
 def _shares(trace: Trace, options: Options) -> Floats:
@@ -135,11 +124,6 @@ def _averages(begin_s: Floats, end_s: Floats, values: Floats, edges: Floats) -> 
     return [float(v) for v in averages]
 
 
-def _line(name: str, values: Sequence[float]) -> dict[str, float]:
-    return {f"{name}:{i}": v for i, v in enumerate(values)}
-
-
-CYCLE = "overlapped"
 LETTER = "barrier,no-contention,no-floor"
 """Equation 3 and nothing else."""
 POLICIES = {
@@ -191,101 +175,87 @@ class MuriCase:
 
     def run(self, policy: str) -> MuriRun:
         """Returns the run of a policy."""
-        return MuriRun(self.jobs, POLICIES[policy], CYCLE)
-
-    def runs(self) -> list[MuriRun]:
-        """Returns the runs of all policies."""
-        return [self.run(p) for p in self.policies]
+        return MuriRun(self.jobs, POLICIES[policy])
 
 
-@dataclass(frozen=True, slots=True)
-class MuriExperiment:
+class MuriExperiment(Experiment):
     """All simulations: `main` is trace 3, or what stands for it."""
 
-    cases: tuple[MuriCase, ...]
-    main: MuriWorkload
-    types: Mapping[int, MuriWorkload]
-    seeds: int
-    noises: tuple[float, ...]
-    quick: bool
+    def __init__(self, scope: Scope, results: Results) -> None:
+        super().__init__(scope, results)
+        traces = available(scope)
+        self.main = next((j for j in traces if j.name == "trace 3"), traces[0])
+        self.at_once = replace(self.main, at_once=True)
+        self.cases = [
+            MuriCase(each, self._policies_on(jobs))
+            for jobs in ([self.main] if self.is_quick else traces)
+            for each in (jobs, replace(jobs, at_once=True))
+        ]
+        self.types = typed(scope)
+        self.draws = scope.seeds or scope.chosen(1, 3, 10)
+        self.noises = (0.0, 0.2, 1.0) if self.is_quick else NOISES
 
-    @property
-    def at_once(self) -> MuriWorkload:
-        """Returns the main trace with all jobs at the beginning."""
-        return replace(self.main, at_once=True)
+    def _policies_on(self, jobs: MuriWorkload) -> tuple[str, ...]:
+        scope = self.scope
+        short = scope.effort == "full" or not (self.is_quick or len(jobs) > SHORT_JOBS)
+        return tuple(p for p in POLICIES if short or p != "themis")
 
     def case(self, jobs: MuriWorkload) -> MuriCase:
         """Returns the case of a trace."""
         return next(c for c in self.cases if c.jobs == jobs)
 
-    def muri(self, policy: str, parameters: str = "", *, cycle: str = CYCLE) -> MuriRun:
+    def muri(self, policy: str, parameters: str = "") -> MuriRun:
         """Returns a variation of Muri on the main trace."""
-        spelled = POLICIES[policy] + (f",{parameters}" if parameters else "")
-        return MuriRun(self.main, spelled, cycle)
+        return MuriRun(self.main, POLICIES[policy] + (f",{parameters}" if parameters else ""))
 
     def limited(self, limit: int) -> MuriRun:
         """Returns Muri-L with groups of at most so many jobs, all jobs at once (Figure 12)."""
         if limit == LIMITS[-1]:
             return self.case(self.at_once).run("muri-l")
-        return MuriRun(self.at_once, f"{POLICIES['muri-l']},group-limit={limit}", CYCLE)
+        return MuriRun(self.at_once, f"{POLICIES['muri-l']},group-limit={limit}")
 
-    def noisy(self, policy: str, noise: float) -> list[MuriRun]:
-        """Returns Muri with wrong stage times, one run a seed (Figure 14)."""
-        if not noise:
-            return [self.muri(policy)]
-        run = replace(self.muri(policy), belief=f"stages:{noise:g}")
-        return [replace(run, seed=seed) for seed in range(self.seeds)]
+    def noisy(self, policy: str, noise: float) -> MuriRun:
+        """Returns Muri with wrong stage times, to be played with some draws (Figure 14)."""
+        return self.muri(policy).varied(belief=f"stages:{noise:g}" if noise else "exact")
 
-    def varied(self, policy: str) -> dict[str, MuriRun]:
+    def draws_of(self, noise: float) -> int:
+        """Returns the number of draws of a noise."""
+        return self.draws if noise else 1
+
+    def varied_muri(self, policy: str) -> dict[str, MuriRun]:
         """Returns the main trace with one assumption changed at a time."""
-        found = {words: self.muri(policy, cycle=c) for words, c in VARIED_CYCLES.items()}
-        if self.quick:
-            return {words: run for words, run in found.items() if words in QUICK_CYCLES}
-        for words, parameters in VARIED_PARAMETERS.items():
-            found[words] = MuriRun(self.main, f"{policy}:{parameters}", CYCLE)
-        found["starts free"] = replace(self.muri(policy), switching="none")
-        return found
+        muri = self.muri(policy)
+        by_cycle = {words: muri.varied(cycle=cycle) for words, cycle in VARIED_CYCLES.items()}
+        if self.is_quick:
+            return {words: run for words, run in by_cycle.items() if words in QUICK_CYCLES}
+        return {
+            **by_cycle,
+            **{words: muri.under(f"{policy}:{each}") for words, each in VARIED_PARAMETERS.items()},
+            "starts free": muri.varied(switching=Switching.parse("none")),
+        }
 
     def typed(self, types: int, policy: str) -> MuriRun:
         """Returns a policy on the trace with so many job types (Figure 13)."""
-        return MuriRun(self.types[types], POLICIES[policy], CYCLE)
+        return MuriRun(self.types[types], POLICIES[policy])
 
     def runs(self) -> list[MuriRun]:
-        """Returns every run, those that take longest first."""
+        """Returns every simulated run, those that take longest first."""
         both = ("muri-s", "muri-l")
-        runs = [t for case in self.cases for t in case.runs()]
+        runs = [case.run(policy) for case in self.cases for policy in case.policies]
         runs += [self.muri("muri-l", w) for w in ("matching=priority", "ordering=worst")]
         runs += [self.limited(limit) for limit in LIMITS]
         runs += [self.typed(n, p) for n in self.types for p in ("srtf", "tiresias", *both)]
-        runs += [t for p in both for noise in self.noises for t in self.noisy(p, noise)]
-        runs += [t for p in both for t in self.varied(p).values()]
+        runs += [
+            self.noisy(p, noise).seeded(seed)
+            for p in both
+            for noise in self.noises
+            for seed in range(self.draws_of(noise))
+        ]
+        runs += [run for p in both for run in self.varied_muri(p).values()]
         return sorted(dict.fromkeys(runs), key=_cost, reverse=True)
 
 
 def _cost(run: MuriRun) -> float:
     slow = {"muri-s": 3.0, "muri-l": 5.0, "themis": 20.0}
-    jobs: float = len(run.jobs) ** 1.5
+    jobs: float = len(run.workload) ** 1.5
     return jobs * slow.get(run.policy.partition(":")[0], 0.3)
-
-
-def plan(scope: Scope) -> MuriExperiment:
-    """Returns what the effort allows on the traces that are there."""
-    traces = available(scope)
-    main = next((j for j in traces if j.name == "trace 3"), traces[0])
-    quick = scope.effort == "quick"
-    if quick:
-        traces = [main]
-    cases = []
-    for jobs in traces:
-        for each in (jobs, replace(jobs, at_once=True)):
-            leave_out = scope.effort != "full" and (quick or len(jobs) > SHORT_JOBS)
-            played = tuple(p for p in POLICIES if not (leave_out and p == "themis"))
-            cases.append(MuriCase(each, played))
-    return MuriExperiment(
-        tuple(cases),
-        main,
-        typed(scope),
-        scope.seeds or scope.chosen(1, 3, 10),
-        (0.0, 0.2, 1.0) if quick else NOISES,
-        quick,
-    )

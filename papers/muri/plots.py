@@ -12,28 +12,34 @@ from dovetail.core.units import DAY_S, HOUR_S
 from dovetail.report.plots import canvas
 from papers.frame.claim import Plot
 from papers.frame.drawing import (
-    Bars,
-    draw_bars,
+    bar_chart,
     draw_level,
+    draw_ratio_bars,
+    label_rows,
     legend_above,
+    one_panel,
     outer_labels,
-    set_ratios,
     six_panels,
 )
-from papers.frame.results import Results
+from papers.frame.experiment import Results, sequence
 from papers.muri.experiments import (
     GROUPS,
     LIMITS,
     NAMES,
     RESOURCES,
-    MuriCase,
     MuriExperiment,
-    line,
 )
-from papers.muri.testbed import LOGS, METRICS, Testbed, measured_numbers, paired, rivals_of
+from papers.muri.testbed import (
+    LOGS,
+    METRICS,
+    Testbed,
+    find_testbed,
+    measured_numbers,
+    paired,
+    rivals_of,
+)
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
@@ -43,48 +49,49 @@ MEANWHILE = {"queue": "jobs waiting", "blocking": "blocking index"} | {
 WORDS = {"known": "durations known", "unknown": "durations not known"}
 
 
-def plots(results: Results, plan: MuriExperiment, testbed: Testbed | None) -> Iterator[Plot]:
+def plots(plan: MuriExperiment) -> Iterator[Plot]:
     """Yields all plots that what was played allows."""
+    testbed = find_testbed(plan.scope)
     if testbed is not None:
-        yield from _of_testbed(results, testbed)
+        yield from _of_testbed(plan.results, testbed)
     for number, group in ((9, "known"), (10, "unknown")):
         yield Plot(
             f"figure-{number}",
             f"Figure {number}: rivals over Muri, {WORDS[group]}",
             "Above 1 Muri is better. A prime: all jobs come at once.",
-            partial(rivals, results, plan.cases, group),
+            partial(rivals, plan, group),
         )
     yield Plot(
         "figure-11",
         f"Figure 11: the design of the algorithm, {plan.main.label}",
         "Mean JCT and makespan over Muri-L's.",
-        partial(design, results, plan),
+        partial(design, plan),
     )
     yield Plot(
         "figure-12",
         f"Figure 12: how many jobs in a group, {plan.at_once.label}",
         "Over Muri-L with up to four.",
-        partial(limits, results, plan),
+        partial(limits, plan),
     )
     if plan.types:
         yield Plot(
             "figure-13",
             "Figure 13: types of jobs, by bottleneck",
             "Mean JCT of the rival over Muri's; rings: published.",
-            partial(types, results, plan),
+            partial(types, plan),
         )
     yield Plot(
         "figure-14",
         f"Figure 14: wrong stage times, {plan.main.label}",
-        f"Over exact ones; lines: means over {plan.seeds} draws, which are the dots.",
-        partial(noise, results, plan),
+        f"Over exact ones; lines: means over {plan.draws} draws, which are the dots.",
+        partial(noise, plan),
     )
     yield Plot(
         "rules",
         f"Which rule of the cycle: {plan.main.label}",
         "Mean JCT of the rival over Muri's. What decides most is whether contention is counted on "
         "top of barriers.",
-        partial(rules, results, plan),
+        partial(rules, plan),
     )
 
 
@@ -146,12 +153,8 @@ def means(results: Results, testbed: Testbed) -> Figure:
         measured = measured_numbers(testbed.measured(policy))
         for key, words in METRICS.items():
             found[words].append(results[testbed.run(policy)][key] / measured[key])
-    with canvas.house_style():
-        figure, (axes,) = canvas.sheet(2.8)
-        _grouped(axes, [NAMES[p] for p in LOGS], found)
-        axes.set_ylabel("simulated / measured")
-        legend_above(figure, axes, 4)
-        return figure
+    groups = [NAMES[p] for p in LOGS]
+    return bar_chart(groups, found, "simulated / measured", height_in=2.8, level="solid")
 
 
 def meanwhile(results: Results, testbed: Testbed, muri: str) -> Figure:
@@ -162,9 +165,9 @@ def meanwhile(results: Results, testbed: Testbed, muri: str) -> Figure:
         looks = canvas.looks([NAMES[p] for p in policies])
         for axes, (key, words) in zip(panels, MEANWHILE.items(), strict=True):
             for policy in policies:
-                kept = results[testbed.run(policy)]
-                days = np.array(line(kept, "t")) / DAY_S
-                values = np.array(line(kept, key)) * (100 if key in RESOURCES else 1)
+                numbers = results[testbed.run(policy)]
+                days = np.array(sequence(numbers, "t")) / DAY_S
+                values = np.array(sequence(numbers, key)) * (100 if key in RESOURCES else 1)
                 axes.plot(days, values, **looks[NAMES[policy]], linewidth=1.2)
             axes.set_title(words)
             if key == "blocking":
@@ -178,63 +181,66 @@ def meanwhile(results: Results, testbed: Testbed, muri: str) -> Figure:
         return figure
 
 
-def rivals(results: Results, cases: Sequence[MuriCase], group: str) -> Figure:
+def rivals(plan: MuriExperiment, group: str) -> Figure:
     """Draws mean JCT, makespan and tail of the rivals over Muri's, by trace."""
     names, muri = GROUPS[group]
-    shown = [p for p in names if any(p in c.policies for c in cases)]
+    shown = [p for p in names if any(p in c.policies for c in plan.cases)]
     with canvas.house_style():
         figure, panels = canvas.sheet(6.0, len(METRICS))
         for axes, (key, words) in zip(panels, METRICS.items(), strict=True):
             bars = {
                 NAMES[p]: [
-                    results.ratio(c.run(p), c.run(muri), key) if p in c.policies else float("nan")
-                    for c in cases
+                    plan.ratio(c.run(p), c.run(muri), key) if p in c.policies else float("nan")
+                    for c in plan.cases
                 ]
                 for p in shown
             }
-            _grouped(axes, [c.jobs.label.removeprefix("trace ") for c in cases], bars, log=True)
+            groups = [c.jobs.label.removeprefix("trace ") for c in plan.cases]
+            draw_ratio_bars(axes, groups, bars, "")
             axes.set_title(f"{words} over {NAMES[muri]}")
         panels[-1].set_xlabel("trace")
         legend_above(figure, panels[0], 4)
         return figure
 
 
-def design(results: Results, plan: MuriExperiment) -> Figure:
+def design(plan: MuriExperiment) -> Figure:
     """Draws Muri-L's variants over Muri-L."""
     base = plan.muri("muri-l")
     bars = {
         words: [
-            results.ratio(plan.muri("muri-l", parameters), base, key)
+            plan.ratio(plan.muri("muri-l", parameters), base, key)
             for parameters in ("ordering=worst", "matching=priority")
         ]
         for key, words in (("avg_jct_s", "mean JCT"), ("makespan_s", "makespan"))
     }
-    return _simple(["worst ordering", "without Blossom"], bars, "over Muri-L")
+    return bar_chart(
+        ["worst ordering", "without Blossom"], bars, "over Muri-L", height_in=2.6, level="solid"
+    )
 
 
-def limits(results: Results, plan: MuriExperiment) -> Figure:
+def limits(plan: MuriExperiment) -> Figure:
     """Draws Muri-L with smaller groups, and AntMan, over Muri-L."""
     base = plan.limited(LIMITS[-1])
     runs = [*(plan.limited(n) for n in LIMITS), plan.case(plan.at_once).run("antman")]
     bars = {
-        words: [results.ratio(run, base, key) for run in runs]
+        words: [plan.ratio(run, base, key) for run in runs]
         for key, words in (("avg_jct_s", "mean JCT"), ("makespan_s", "makespan"))
     }
-    return _simple([*(f"Muri-L-{n}" for n in LIMITS), "AntMan"], bars, "over Muri-L-4")
+    groups = [*(f"Muri-L-{n}" for n in LIMITS), "AntMan"]
+    return bar_chart(groups, bars, "over Muri-L-4", height_in=2.6, level="solid")
 
 
-def types(results: Results, plan: MuriExperiment) -> Figure:
+def types(plan: MuriExperiment) -> Figure:
     """Draws Muri's gain by the number of job types."""
     from papers.muri.published import TYPES
 
-    with canvas.house_style():
-        figure, (axes,) = canvas.sheet(2.8)
+    with one_panel(2.8) as (figure, axes):
         pairs = (("srtf", "muri-s"), ("tiresias", "muri-l"))
         looks = canvas.looks([NAMES[muri] for _, muri in pairs])
         for place, (rival, muri) in enumerate(pairs):
             look = looks[NAMES[muri]] | {"label": f"{NAMES[rival]} / {NAMES[muri]}"}
             counts = list(plan.types)
-            gains = [results.ratio(plan.typed(n, rival), plan.typed(n, muri)) for n in counts]
+            gains = [plan.ratio(plan.typed(n, rival), plan.typed(n, muri)) for n in counts]
             axes.plot(counts, gains, marker="o", markersize=4, **look)
             axes.scatter(
                 list(TYPES),
@@ -252,17 +258,17 @@ def types(results: Results, plan: MuriExperiment) -> Figure:
         return figure
 
 
-def noise(results: Results, plan: MuriExperiment) -> Figure:
+def noise(plan: MuriExperiment) -> Figure:
     """Draws what wrong stage times cost."""
-    with canvas.house_style():
-        figure, (axes,) = canvas.sheet(2.8)
+    with one_panel(2.8) as (figure, axes):
         looks = canvas.looks(["Muri-S", "Muri-L"])
         for place, muri in enumerate(("muri-s", "muri-l")):
-            exact = results[plan.muri(muri)]["avg_jct_s"]
-            means = [results.mean(plan.noisy(muri, n)) / exact for n in plan.noises]
+            exact = plan.mean(plan.muri(muri))
+            drawn = {n: plan.each(plan.noisy(muri, n), seeds=plan.draws_of(n)) for n in plan.noises}
+            means = [float(np.mean(jct_s)) / exact for jct_s in drawn.values()]
             axes.plot(plan.noises, means, **looks[NAMES[muri]])
-            for n in plan.noises:
-                each = [results[t]["avg_jct_s"] / exact for t in plan.noisy(muri, n)]
+            for n, jct_s in drawn.items():
+                each = [one / exact for one in jct_s]
                 axes.scatter([n] * len(each), each, s=9, color=canvas.colour(place))
         draw_level(axes)
         axes.set_xlabel("profiling noise")
@@ -272,15 +278,14 @@ def noise(results: Results, plan: MuriExperiment) -> Figure:
         return figure
 
 
-def rules(results: Results, plan: MuriExperiment) -> Figure:
+def rules(plan: MuriExperiment) -> Figure:
     """Draws Muri's gain under each variation."""
-    with canvas.house_style():
-        varied = plan.varied("muri-s")
-        figure, (axes,) = canvas.sheet(0.9 + 0.3 * len(varied))
+    varied = plan.varied_muri("muri-s")
+    with one_panel(0.9 + 0.3 * len(varied)) as (figure, axes):
         case = plan.case(plan.main)
         at = np.arange(len(varied))
         for place, (muri, rival) in enumerate((("muri-s", "srtf"), ("muri-l", "tiresias"))):
-            gains = [results.ratio(case.run(rival), t) for t in plan.varied(muri).values()]
+            gains = [plan.ratio(case.run(rival), t) for t in plan.varied_muri(muri).values()]
             axes.barh(
                 at + (place - 0.5) * 0.38,
                 gains,
@@ -289,29 +294,6 @@ def rules(results: Results, plan: MuriExperiment) -> Figure:
                 label=f"{NAMES[rival]} / {NAMES[muri]}",
             )
         axes.axvline(1.0, color=canvas.INK, linewidth=0.8)
-        axes.set_yticks(at, list(varied), fontsize=8)
-        axes.invert_yaxis()
-        axes.set_xlabel("mean JCT over Muri's")
-        canvas.grid(axes, "x")
+        label_rows(axes, list(varied), "mean JCT over Muri's", fontsize=8)
         legend_above(figure, axes, 4)
         return figure
-
-
-def _simple(groups: Sequence[str], bars: Bars, words: str) -> Figure:
-    with canvas.house_style():
-        figure, (axes,) = canvas.sheet(2.6)
-        _grouped(axes, groups, bars)
-        axes.set_ylabel(words)
-        legend_above(figure, axes, 4)
-        return figure
-
-
-def _grouped(axes: Axes, groups: Sequence[str], bars: Bars, *, log: bool = False) -> None:
-    """Draws a group of bars for each of `groups`, and a line at 1."""
-    draw_bars(axes, groups, bars, bottom=1.0 if log else 0.0)
-    if log:
-        known = [v for heights in bars.values() for v in heights if v == v]
-        set_ratios(axes, "", (min(*known, 1.0) / 1.1, max(*known, 1.0) * 1.15))
-    else:
-        draw_level(axes)
-    canvas.grid(axes, "y")

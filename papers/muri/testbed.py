@@ -15,14 +15,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats
+from dovetail.core.switching import Switching
 from dovetail.core.units import HOUR_S
 from papers.frame.claim import Claim, ratio_band
-from papers.frame.results import Results
+from papers.frame.experiment import Results
 from papers.frame.scope import Scope
-from papers.muri.experiments import CYCLE, GROUPS, NAMES, RESOURCES, MuriRun, tail_s
+from papers.muri.experiments import CYCLE, GROUPS, NAMES, OPTIONS, RESOURCES, MuriRun, tail_s
 from papers.muri.published import SPREAD, TESTBED
-from papers.muri.workloads import BED, MuriWorkload
+from papers.muri.workloads import BED, CLUSTER, MuriWorkload
 
 POLICIES = {
     "srtf": "ticked:inner=srtf,period-s=360",
@@ -60,24 +62,26 @@ class Testbed:
 
     def run(self, policy: str) -> MuriRun:
         """Returns the replay under a policy."""
-        return MuriRun(self.jobs, POLICIES[policy], CYCLE, detailed=True)
+        return MuriRun(self.jobs, POLICIES[policy], OPTIONS, detailed=True)
 
     def varied(self, policy: str) -> dict[str, MuriRun]:
         """Returns replays with one thing changed."""
         run = self.run(policy)
-        longer = replace(self.jobs, longer=EXECUTOR)
-        found = {"iterations 1.5 % longer": replace(run, jobs=longer)}
+        longer = {"iterations 1.5 % longer": run.on(replace(self.jobs, longer=EXECUTOR))}
         muri = policy.startswith("muri")
         if self.quick:
-            return {} if muri else found
-        found["starts free"] = replace(run, switching="none")
-        found["decided at once"] = replace(run, policy=_at_once(run.policy))
+            return {} if muri else longer
+        varied = {
+            **longer,
+            "starts free": run.varied(switching=Switching.parse("none")),
+            "decided at once": run.under(_at_once(run.policy)),
+        }
         if muri:
-            found |= {words: replace(run, cycle=c) for words, c in CYCLES.items()}
-            found["GPUs of 32 GiB"] = replace(run, cluster=f"{run.cluster}/32G")
-            as_artifact = f"{POLICIES[policy]},merge-order=class"
-            found["merged by class, as the artifact"] = replace(run, policy=as_artifact)
-        return found
+            varied |= {words: run.varied(cycle=cycle) for words, cycle in CYCLES.items()}
+            varied["GPUs of 32 GiB"] = run.varied(cluster=Cluster.parse(f"{CLUSTER}/32G"))
+            merged = f"{POLICIES[policy]},merge-order=class"
+            varied["merged by class, as the artifact"] = run.under(merged)
+        return varied
 
     def runs(self) -> list[MuriRun]:
         """Returns every replay."""
@@ -123,7 +127,7 @@ def paired(testbed: Testbed, results: Results, run: MuriRun, policy: str) -> tup
     return found[:, 0], found[:, 1]
 
 
-def rows(testbed: Testbed, results: Results) -> Iterator[Claim]:
+def claims(testbed: Testbed, results: Results) -> Iterator[Claim]:
     """Yields Tables 4 and 5, Figure 8, each policy against its log, and what moves it."""
     yield from tables(testbed, results)
     yield from figure_8(testbed, results)

@@ -23,7 +23,7 @@ FOLDER = "data/muri"
 TRACES = f"{FOLDER}/sim-traces"
 BED = f"{FOLDER}/testbed"
 STORED = f"{FOLDER}/authors_simulation_results.csv"
-"""What the artifact holds of Figures 9 to 12, all of trace 3."""
+"""The artifact's results of Figures 9 to 12, all of trace 3."""
 NUMBERS = (2, 3, 4)
 TYPES = (1, 2, 3, 4)
 GENERATED_JOBS, GENERATED_LOAD = 600, 1.0
@@ -36,7 +36,7 @@ class MuriWorkload:
     """Which jobs: a file, or a generated month without one.
 
     `at_once` submits all at the beginning (the paper's primed traces). `longer` multiplies their
-    lengths. Of a long trace `first` keeps so many jobs, 0 all of them.
+    lengths. Of a long trace `first` keeps so many jobs, 0 all of them. `seed` draws wrong beliefs.
     """
 
     name: str
@@ -44,19 +44,20 @@ class MuriWorkload:
     at_once: bool = False
     longer: float = 1.0
     first: int = 0
+    seed: int = 0
 
     @property
     def label(self) -> str:
         """Returns what the report calls them, with the paper's prime if all come at once."""
-        kept = f", first {self.first:,} jobs" if self.first else ""
-        return f"{self.name}{chr(39) * self.at_once}{kept}"
+        part = f", first {self.first:,} jobs" if self.first else ""
+        return f"{self.name}{chr(39) * self.at_once}{part}"
 
     def trace(self) -> Trace:
         """Returns the jobs as a trace."""
-        return _trace(self)
+        return _trace(replace(self, seed=0))
 
     def __len__(self) -> int:
-        return len(_trace(self))
+        return len(self.trace())
 
 
 @lru_cache(maxsize=12)

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from papers.frame.claim import Reproduction
 from papers.frame.paper import Paper
-from papers.frame.results import Results
-from papers.frame.scope import Scope
-from papers.sjf_bsbf.claims import claims, everything
+from papers.sjf_bsbf.claims import claims, runs
 from papers.sjf_bsbf.experiments import SjfBsbfExperiment
 from papers.sjf_bsbf.plots import plots
-
-
-def find(scope: Scope, results: Results) -> Reproduction:
-    """Returns what comes of the paper's evaluation."""
-    experiment = SjfBsbfExperiment(results, scope, scope.seeds or scope.chosen(2, 8, 40))
-    experiment.prepare(everything(experiment))
-    return Reproduction(claims(experiment), plots(experiment), _notes(experiment))
 
 
 def _notes(experiment: SjfBsbfExperiment) -> list[str]:
@@ -45,5 +35,9 @@ def _notes(experiment: SjfBsbfExperiment) -> list[str]:
 paper = Paper(
     "SJF-BSBF: scheduling by wise resource sharing",
     "Tables II, III and IV and Figures 2, 4, 5 and 6, of the schedulers that run here.",
-    find,
+    SjfBsbfExperiment,
+    runs,
+    claims,
+    plots,
+    _notes,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,13 +14,22 @@ from dovetail.physics.speed.throughput import iteration_s
 from dovetail.physics.zoo.models import shipped
 from dovetail.report.plots import canvas
 from papers.frame.claim import Plot
-from papers.frame.drawing import Bars, Line, draw_bars, legend_above, outer_labels, six_panels
-from papers.sjf_bsbf.experiments import QUANTILES, SHARING, XIS, SjfBsbfExperiment, SjfBsbfRun
+from papers.frame.drawing import (
+    Line,
+    bar_chart,
+    draw_lines,
+    label,
+    legend_above,
+    one_panel,
+    outer_labels,
+    set_log_hours,
+    six_panels,
+)
+from papers.sjf_bsbf.experiments import JCT, SHARES, SHARING, XIS, SjfBsbfExperiment, SjfBsbfRun
 from papers.sjf_bsbf.published import TABLE_2
-from papers.sjf_bsbf.workloads import BATCH_PER_GPU, MODELS, SjfBsbfWorkload
+from papers.sjf_bsbf.workloads import BATCH_PER_GPU, MODELS
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 GPUS = (1, 4, 8, 12, 16)
@@ -45,8 +54,8 @@ def throughput() -> Figure:
                     / iteration_s(profile, gpus=n, batch_per_gpu=batch, accumulation_steps=steps)
                     for n in GPUS
                 ]
-                name = f"{batch / steps:g}"
-                axes.plot(GPUS, rates, color=canvas.colour(place), marker="o", ms=3, label=name)
+                cut = f"{batch / steps:g}"
+                axes.plot(GPUS, rates, color=canvas.colour(place), marker="o", ms=3, label=cut)
             axes.set_title(model)
             axes.set_ylim(bottom=0)
             axes.set_xticks(GPUS)
@@ -82,78 +91,39 @@ def interference() -> Figure:
 
 def distribution(lines: Sequence[Line]) -> Figure:
     """Draws the share of jobs that are done within a time, by policy (Figures 4a, 5a)."""
-    with canvas.house_style():
-        figure, (axes,) = canvas.sheet()
-        for (_, hours, shares), look in _looks(lines):
-            axes.plot([HOUR_S * h for h in hours], shares, **look)
+    with one_panel() as (figure, axes):
+        draw_lines(axes, lines)
         axes.set_xscale("log")
         canvas.spell_log_durations(axes)
-        axes.set_xlabel("JCT")
-        axes.set_ylabel("share of jobs")
         axes.set_ylim(0, 1)
-        canvas.grid(axes)
+        label(axes, "JCT", "share of jobs")
         axes.legend(loc="upper left")
         return figure
 
 
-def by_model(bars: Bars) -> Figure:
-    """Draws the mean time not running of each model's jobs, by policy (Figures 4b, 5b)."""
-    with canvas.house_style():
-        figure, (axes,) = canvas.sheet()
-        draw_bars(axes, MODELS, bars, fontsize=8)
-        axes.set_ylabel("mean time not running (h)")
-        canvas.grid(axes, "y")
-        legend_above(figure, axes, 3)
-        return figure
-
-
-def against(lines: Sequence[Line], label: str, *, threshold: bool = False) -> Figure:
+def against(lines: Sequence[Line], x: str, *, threshold: bool = False) -> Figure:
     """Draws the mean JCT against a swept quantity, by policy (Figure 6)."""
-    with canvas.house_style():
-        figure, (axes,) = canvas.sheet()
-        for (_, values, hours), look in _looks(lines):
-            axes.plot(values, hours, marker="o", markersize=3.5, **look)
-        axes.set_xlabel(label)
-        axes.set_ylabel("mean JCT (h)")
+    with one_panel() as (figure, axes):
+        draw_lines(axes, lines, "o", 3.5)
         if threshold:
             axes.set_ylim(bottom=0)
             axes.axvline(ALWAYS_PAYS_BELOW, color=canvas.INK, linewidth=1, linestyle="dotted")
-            axes.annotate(
-                "any pair gains",
-                (ALWAYS_PAYS_BELOW, 0),
-                (-6, 8),
-                textcoords="offset points",
-                ha="right",
-            )
-            axes.annotate(
-                "short newcomers gain", (ALWAYS_PAYS_BELOW, 0), (6, 8), textcoords="offset points"
-            )
+            for words, offset, side in (
+                ("any pair gains", -6, "right"),
+                ("short newcomers gain", 6, "left"),
+            ):
+                at, shift = (ALWAYS_PAYS_BELOW, 0), (offset, 8)
+                axes.annotate(words, at, shift, textcoords="offset points", ha=side)
         else:
-            _log_hours(axes)
-        canvas.grid(axes)
+            set_log_hours(axes)
+        label(axes, x, "mean JCT (h)")
         axes.legend(fontsize=8)
         return figure
 
 
-def _log_hours(axes: Axes) -> None:
-    """Makes the y axis logarithmic, labelled at 1, 2 and 5 of each decade."""
-    from matplotlib.ticker import LogLocator, NullLocator
-
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter("{x:g}")
-
-
-def _looks(lines: Sequence[Line]) -> list[tuple[Line, canvas.Look]]:
-    looks = canvas.looks([name for name, _, _ in lines])
-    return [(line, looks[line[0]]) for line in lines]
-
-
 def plots(experiment: SjfBsbfExperiment) -> list[Plot]:
-    """Returns all plots of a paper."""
+    """Returns all plots of the paper."""
     seeds = f"Means over {experiment.seeds} seeded workloads."
-    base, testbed = experiment.workload(), experiment.workload("physical", 30)
     return [
         Plot(
             "figure-2",
@@ -168,8 +138,13 @@ def plots(experiment: SjfBsbfExperiment) -> list[Plot]:
             "Shared over alone iteration time, as the measured ratios and the law have it.",
             interference,
         ),
-        *_spread(experiment, "4", "testbed", testbed, list(TABLE_2)),
-        *_spread(experiment, "5", "240 jobs", base, experiment.policies),
+        *_spread(
+            experiment,
+            "4",
+            "testbed",
+            {p: experiment.run(p, "physical", 30) for p in TABLE_2},
+        ),
+        *_spread(experiment, "5", "240 jobs", {p: experiment.run(p) for p in experiment.policies}),
         Plot(
             "figure-6a",
             "Figure 6(a): more jobs in the same hours",
@@ -187,17 +162,14 @@ def plots(experiment: SjfBsbfExperiment) -> list[Plot]:
 
 
 def _spread(
-    experiment: SjfBsbfExperiment,
-    number: str,
-    words: str,
-    workload: SjfBsbfWorkload,
-    policies: Sequence[str],
+    experiment: SjfBsbfExperiment, number: str, words: str, runs: Mapping[str, SjfBsbfRun]
 ) -> list[Plot]:
-    shares = np.linspace(0, 1, QUANTILES).tolist()
-    points = [f"q{i}" for i in range(QUANTILES)]
-    runs = {p: SjfBsbfRun(workload, p) for p in policies}
-    lines = [(p, experiment.means(run, points), shares) for p, run in runs.items()]
+    lines = [
+        (p, [HOUR_S * q for q in experiment.mean_sequence(run, "q")], SHARES.tolist())
+        for p, run in runs.items()
+    ]
     waits = {p: experiment.means(run, [f"wait {m}" for m in MODELS]) for p, run in runs.items()}
+    hours = "mean time not running (h)"
     return [
         Plot(
             f"figure-{number}a",
@@ -209,7 +181,7 @@ def _spread(
             f"figure-{number}b",
             f"Figure {number}(b): waiting by model, {words}",
             "Time from submission to the end in which a job does not run.",
-            partial(by_model, waits),
+            partial(bar_chart, MODELS, waits, hours, fontsize=8, columns=3),
         ),
     ]
 
@@ -217,15 +189,15 @@ def _spread(
 def _load_lines(experiment: SjfBsbfExperiment) -> list[Line]:
     loads = experiment.loads
     return [
-        (p, loads, [experiment.mean(SjfBsbfRun(experiment.workload(jobs=n), p)) for n in loads])
+        (p, loads, [experiment.mean(experiment.run(p, jobs=n), JCT) for n in loads])
         for p in experiment.policies
     ]
 
 
 def _ratio_lines(experiment: SjfBsbfExperiment) -> list[Line]:
-    base = experiment.workload()
     lines: list[Line] = [
-        (p, XIS, [experiment.mean(SjfBsbfRun(base, p, xi)) for xi in XIS]) for p in SHARING
+        (p, XIS, [experiment.mean(experiment.run(p).varied(interference=x), JCT) for x in XIS])
+        for p in SHARING
     ]
-    alone = experiment.mean(SjfBsbfRun(base, "sjf"))
+    alone = experiment.mean(experiment.run("sjf"), JCT)
     return [*lines, ("sjf", (XIS[0], XIS[-1]), (alone, alone))]

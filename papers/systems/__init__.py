@@ -2,39 +2,17 @@
 
 One table over everything, who wins where, and which conclusions survive when what is assumed is
 varied, switching costs are scaled, knowledge is blurred, and owners allow less. All policies run
-with their default parameters; the exceptions are in `systems_plan`.
+with their default parameters; the exceptions are in `experiments`.
 """
 
 from __future__ import annotations
 
-from papers.frame.claim import Reproduction
 from papers.frame.paper import Paper
-from papers.frame.results import Results
-from papers.frame.scope import Scope
 from papers.systems.experiments import CYCLE, POLLUX, SLOW, SWITCHING
+from papers.systems.plots import plots
 from papers.systems.results import HEAVY, SystemsExperiment
+from papers.systems.tables import claims, tables
 from papers.systems.workloads import GPUS, GPUS_PER_NODE, LONGEST_S, NODES, WIDEST_GPUS, left_out
-
-
-def find(scope: Scope, results: Results) -> Reproduction:
-    """Returns the tables, the claims with verdicts, and the pictures."""
-    from papers.systems.plots import plots
-    from papers.systems.tables import as_findings, changes, claims, everybody, survivals, winners
-
-    experiment = SystemsExperiment(results, scope)
-    experiment.prepare()
-    found = survivals(experiment)
-    return Reproduction(
-        as_findings(experiment),
-        plots(experiment, found),
-        _notes(experiment),
-        [
-            everybody(experiment),
-            winners(experiment),
-            claims(experiment, found),
-            changes(experiment),
-        ],
-    )
 
 
 def _notes(experiment: SystemsExperiment) -> list[str]:
@@ -67,5 +45,10 @@ paper = Paper(
     "All systems on the same jobs",
     "One table over every policy of the five systems and their rivals, and which conclusions "
     "survive what.",
-    find,
+    SystemsExperiment,
+    SystemsExperiment.runs,
+    claims,
+    plots,
+    _notes,
+    tables,
 )

@@ -1,4 +1,4 @@
-"""Who is compared, one run of it, which conclusions are tried, and what is varied to try them."""
+"""The systems compared, one run, the conclusions to test, and what is varied to test them."""
 
 from __future__ import annotations
 
@@ -6,86 +6,53 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import dovetail.policies  # registers the policies
 from dovetail.algorithms.bounds import Powers
 from dovetail.core.cluster import Cluster
-from dovetail.core.errors import DovetailError
 from dovetail.core.policy import Policy, parse_policy, registered
 from dovetail.core.switching import Switching
+from dovetail.core.trace import Trace
 from dovetail.physics.beliefs.blur import Blur
+from dovetail.record.result import RunResult
 from dovetail.study.bound import bound
 from dovetail.study.options import Options
-from dovetail.study.run import simulate
-from papers.frame.results import Numbers
+from papers.frame.experiment import Numbers, PaperRun, require_all_finished
 from papers.systems.workloads import GPUS_PER_NODE, NODES, WindowWorkload
 
-assert dovetail.policies
-
 SWITCHING = "restart:30,prepared:10"
-"""Of all systems: 30 s to resume or to move; who keeps GPUs trains on while more are made ready."""
+"""Of all systems: 30 s to resume or to move; a job that keeps GPUs trains on while more start."""
 CYCLE = "overlapped"
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What is varied around the base: physics, costs, beliefs, and what owners allow."""
-
-    switching: str = SWITCHING
-    switching_factor: float = 1.0
-    interference: str | float = "measured"
-    cycle: str = CYCLE
-    physics: str = "placed"
-    belief: str = "exact"
-    forecast: str = "known"
-    elastic: float = 1.0
-    shareable: float = 1.0
-
-    def options(self, seed: int) -> Options:
-        """Returns the options of a run."""
-        return Options(
-            Cluster.parse(f"{NODES}x{GPUS_PER_NODE}"),
-            switching=Switching.parse(self.switching).scaled(self.switching_factor),
-            forecast=self.forecast,
-            belief=self.belief,
-            adopt=(("elastic", self.elastic), ("shareable", self.shareable)),
-            interference=self.interference,
-            cycle=self.cycle,
-            physics=self.physics,
-            seed=seed,
-        )
+def owners(elastic: float = 1.0, shareable: float = 1.0) -> tuple[tuple[str, float], ...]:
+    """Returns the shares of jobs whose owners allow other sizes, and shared GPUs."""
+    return ("elastic", elastic), ("shareable", shareable)
 
 
-BASE = Circumstances()
+BASE = Options(
+    Cluster.parse(f"{NODES}x{GPUS_PER_NODE}"),
+    switching=Switching.parse(SWITCHING),
+    adopt=owners(),
+    cycle=CYCLE,
+)
 STOPPING = frozenset({"preempt", "migrate", "resize", "change batch"})
-"""Powers over running jobs, which cost switches and need owners who let their jobs be stopped."""
+"""Powers over running jobs: they cost switches, and need jobs that may be stopped."""
 
 
 @dataclass(frozen=True, slots=True)
-class SystemRun:
-    """A policy on a workload under circumstances."""
+class SystemRun(PaperRun[WindowWorkload]):
+    """A policy on a window."""
 
-    policy: str
-    workload: WindowWorkload
-    world: Circumstances = BASE
-
-    def play(self) -> Numbers:
-        """Returns means, tails, deadlines met, and where the GPU-time went."""
-        trace = self.workload.trace()
-        result = simulate(trace, parse_policy(self.policy), self.world.options(self.workload.seed))
-        summary = result.summary
-        if summary["finished"] != len(trace):
-            raise DovetailError(
-                f"{self.policy}: {summary['finished']} of {len(trace)} jobs finished"
-            )
-        held = sum(result.gpu_seconds[k] for k in ("useful", "slowdown", "switching"))
-        slowdown = result.jobs["slowdown"].to_numpy()
+    def numbers(self, trace: Trace, result: RunResult) -> Numbers:
+        """Returns means, tails, deadlines met, and the share of GPU-time that switches take."""
+        require_all_finished(self, result)
+        busy = sum(result.gpu_seconds[k] for k in ("useful", "slowdown", "switching"))
         return {
             "jct_s": result.number("avg_jct_s") or 0.0,
             "p99_jct_s": result.number("p99_jct_s") or 0.0,
             "makespan_s": result.number("makespan_s") or 0.0,
-            "slowdown": float(slowdown.mean()),
+            "slowdown": float(result.jobs["slowdown"].to_numpy().mean()),
             "met": (result.number("deadline_met") or 0.0) / len(trace),
-            "switching": result.gpu_seconds["switching"] / held,
+            "switching": result.gpu_seconds["switching"] / busy,
             "preemptions": (result.number("preemptions") or 0.0) / len(trace),
         }
 
@@ -96,26 +63,27 @@ class SystemBound:
 
     workload: WindowWorkload
     powers: Powers
-    world: Circumstances = BASE
 
     def play(self) -> Numbers:
         """Returns the least mean JCT."""
-        found = bound(self.workload.trace(), self.world.options(self.workload.seed), self.powers)
-        return {"jct_s": found.mean_jct_s}
+        options = replace(BASE, seed=self.workload.seed)
+        return {"jct_s": bound(self.workload.trace(), options, self.powers).mean_jct_s}
 
 
-def system_run(policy: str, workload: WindowWorkload, world: Circumstances = BASE) -> SystemRun:
+def system_run(policy: str, workload: WindowWorkload, options: Options = BASE) -> SystemRun:
     """Returns the run of a policy, with all that cannot touch it as in the base.
 
     A policy that never shares does not meet interference, one that knows no lengths meets no
     forecast, and so on: such runs are those of the base, played once.
     """
     touched = parsed(policy)
-    base = {name: getattr(BASE, name) for name, felt in _felt(touched).items() if not felt}
-    believed = _heard(world.belief, touched)
+    felt = _felt(touched)
+    plain = {name: getattr(BASE, name) for name in OPTIONS if not felt[name]}
+    adopt = tuple((flag, share if felt[flag] else 1.0) for flag, share in options.adopt)
+    belief = _heard(options.belief, touched)
     if not touched.powers & STOPPING:
         workload = replace(workload, preemptible=1.0)
-    return SystemRun(policy, workload, replace(world, belief=believed, **base))
+    return SystemRun(workload, policy, replace(options, belief=belief, adopt=adopt, **plain))
 
 
 @lru_cache(maxsize=256)
@@ -124,18 +92,20 @@ def parsed(text: str) -> Policy:
     return parse_policy(text)
 
 
+OPTIONS = ("switching", "interference", "cycle", "forecast")
+
+
 def _felt(policy: Policy) -> Mapping[str, bool]:
+    """Returns which options and flags of jobs can touch a policy."""
     powers = policy.powers
     crowds = bool(powers & {"share", "interleave"})
-    switches = bool(powers & (STOPPING | {"restrict"}))
     return {
-        "switching": switches,
-        "switching_factor": switches,
-        "shareable": crowds,
+        "switching": bool(powers & (STOPPING | {"restrict"})),
         "interference": crowds,
         "cycle": "interleave" in powers,
-        "elastic": "resize" in powers,
         "forecast": "length" in policy.knows,
+        "elastic": "resize" in powers,
+        "shareable": crowds,
     }
 
 
@@ -214,7 +184,7 @@ def systems() -> list[System]:
 
 @dataclass(frozen=True, slots=True)
 class RankingClaim:
-    """That one system finishes the mean job sooner than another, and who says so."""
+    """The claim that one system has a smaller mean JCT than another, and its source."""
 
     better: str
     worse: str
@@ -243,7 +213,7 @@ PAPERS = (
     RankingClaim("a-srpt", "spwf", "A-SRPT"),
     RankingClaim("a-srpt", "wcs-subtime", "A-SRPT"),
 )
-"""What each paper says of its own system and a rival."""
+"""The claims of each paper about its own system and a rival."""
 ACROSS = (
     RankingClaim("muri-s(no tick)", "srsf", "nobody"),
     RankingClaim("muri-l(no tick)", "tiresias", "nobody"),
@@ -264,84 +234,72 @@ CLAIMS = (*PAPERS, *ACROSS)
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One thing that is other than in the base: of the world, or (by name) of the workloads."""
+    """One thing that is other than in the base: of the options, or (by name) of the workloads."""
 
     axis: str
     words: str
-    world: Circumstances = BASE
+    options: Options = BASE
     load: float = 0.0
     family: str = ""
     preemptible: float = 1.0
 
 
-ASSUMED, COSTS, BELIEFS, LENGTHS, POWERS, LOADS = (
-    "assumed fields",
-    "switching costs",
-    "beliefs",
-    "lengths",
-    "owners' leave",
-    "load",
-)
+UNVARIED = Variant("", "")
+BLURS = {
+    "scaling": (0.2, 0.5),
+    "interference": (0.2, 0.5),
+    "stages": (0.3, 0.6),
+    "memory": (0.3,),
+}
+"""How far beliefs are off, by what they are about."""
 
 
 def variants(loads: tuple[float, ...]) -> list[Variant]:
     """Returns all that is varied, one thing at a time."""
-    return [*_assumed(), *_costs(), *_beliefs(), *_leave(), *_loads(loads)]
-
-
-def _assumed() -> list[Variant]:
-    worlds = {
-        **{f"interference {x:g}": replace(BASE, interference=x) for x in (1.0, 1.25, 1.5, 2.0)},
-        "no contention": replace(BASE, cycle="overlapped,no-contention"),
-        "stages with barriers": replace(BASE, cycle="barrier"),
-        "placement is free": replace(BASE, physics="counted"),
-        "linear scaling": replace(BASE, physics="linear"),
+    options = {
+        "assumed fields": {
+            **{f"interference {x:g}": replace(BASE, interference=x) for x in (1.0, 1.25, 1.5, 2.0)},
+            "no contention": replace(BASE, cycle="overlapped,no-contention"),
+            "stages with barriers": replace(BASE, cycle="barrier"),
+            "placement is free": replace(BASE, physics="counted"),
+            "linear scaling": replace(BASE, physics="linear"),
+        },
+        "switching costs": {
+            **{
+                f"costs x {x:g}": replace(BASE, switching=BASE.switching.scaled(x))
+                for x in (0.0, 0.3, 3.0, 10.0)
+            },
+            "every resize restarts": replace(BASE, switching=Switching.parse("restart:30")),
+        },
+        "beliefs": {
+            f"{axis} off by {x:g}": replace(BASE, belief=f"{axis}:{x:g}")
+            for axis, spreads in BLURS.items()
+            for x in spreads
+        },
+        "lengths": {
+            **{
+                f"lengths off by {x:g}": replace(BASE, forecast=f"noisy:{x:g}") for x in (0.5, 1, 2)
+            },
+            "lengths predicted": replace(BASE, forecast="predicted"),
+        },
+        "owners' leave": {
+            "half elastic": replace(BASE, adopt=owners(elastic=0.5)),
+            "none elastic": replace(BASE, adopt=owners(elastic=0.0)),
+            "half shareable": replace(BASE, adopt=owners(shareable=0.5)),
+            "none shareable": replace(BASE, adopt=owners(shareable=0.0)),
+        },
     }
-    varied = [Variant(ASSUMED, words, world) for words, world in worlds.items()]
+    varied = {
+        axis: [Variant(axis, words, one) for words, one in by_words.items()]
+        for axis, by_words in options.items()
+    }
     families = ("pollux", "muri", "elasticflow", "afs", "asrpt")
-    return varied + [Variant(ASSUMED, f"models of {f} only", family=f) for f in families]
-
-
-def _costs() -> list[Variant]:
-    scaled = [
-        Variant(COSTS, f"costs x {x:g}", replace(BASE, switching_factor=x))
-        for x in (0.0, 0.3, 3.0, 10.0)
+    varied["assumed fields"] += [
+        Variant("assumed fields", f"models of {f} only", family=f) for f in families
     ]
-    unprepared = Variant(COSTS, "every resize restarts", replace(BASE, switching="restart:30"))
-    return [*scaled, unprepared]
-
-
-def _beliefs() -> list[Variant]:
-    blurs = {
-        "scaling": (0.2, 0.5),
-        "interference": (0.2, 0.5),
-        "stages": (0.3, 0.6),
-        "memory": (0.3,),
-    }
-    wrong = [
-        Variant(BELIEFS, f"{axis} off by {x:g}", replace(BASE, belief=f"{axis}:{x:g}"))
-        for axis, spreads in blurs.items()
-        for x in spreads
+    varied["owners' leave"] += [
+        Variant("owners' leave", "half may be stopped", preemptible=0.5),
+        Variant("owners' leave", "none may be stopped", preemptible=0.0),
     ]
-    forecasts = {
-        **{f"lengths off by {x:g}": f"noisy:{x:g}" for x in (0.5, 1.0, 2.0)},
-        "lengths predicted": "predicted",
-    }
-    return wrong + [
-        Variant(LENGTHS, words, replace(BASE, forecast=text)) for words, text in forecasts.items()
-    ]
-
-
-def _leave() -> list[Variant]:
-    return [
-        Variant(POWERS, "half elastic", replace(BASE, elastic=0.5)),
-        Variant(POWERS, "none elastic", replace(BASE, elastic=0.0)),
-        Variant(POWERS, "half shareable", replace(BASE, shareable=0.5)),
-        Variant(POWERS, "none shareable", replace(BASE, shareable=0.0)),
-        Variant(POWERS, "half may be stopped", preemptible=0.5),
-        Variant(POWERS, "none may be stopped", preemptible=0.0),
-    ]
-
-
-def _loads(loads: tuple[float, ...]) -> list[Variant]:
-    return [Variant(LOADS, f"load {load:g}", load=load) for load in loads]
+    by_load = [Variant("load", f"load {load:g}", load=load) for load in loads]
+    return [*(one for each in varied.values() for one in each), *by_load]

@@ -12,8 +12,8 @@ from dovetail.report.plots import canvas
 from dovetail.study.uncertainty import Interval
 from papers.frame.claim import HOLDS, Plot
 from papers.systems.experiments import BASELINE, CLASSES, Variant
-from papers.systems.results import HEAVY, OPEN, REVERSED, SystemsExperiment
-from papers.systems.tables import Verdicts, ranked
+from papers.systems.results import HEAVY, OPEN, REVERSED, SystemsExperiment, Verdicts
+from papers.systems.tables import ranked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,10 +72,11 @@ def survival(found: Verdicts) -> Figure:
         return figure
 
 
-def plots(experiment: SystemsExperiment, found: Verdicts) -> list[Plot]:
+def plots(experiment: SystemsExperiment) -> list[Plot]:
     """Returns all plots."""
     lines = [
-        (s.name, s.powers_class, experiment.ratio(s.name, BASELINE)) for s in ranked(experiment)
+        (s.name, s.powers_class, experiment.system_ratio(s.name, BASELINE))
+        for s in ranked(experiment)
     ]
     return [
         Plot(
@@ -90,6 +91,6 @@ def plots(experiment: SystemsExperiment, found: Verdicts) -> list[Plot]:
             "Which conclusions survive what",
             "A conclusion holds where the 95 % interval of the ratio lies below 1, and is "
             "reversed where it lies above.",
-            partial(survival, found),
+            partial(survival, experiment.survivals),
         ),
     ]

@@ -7,23 +7,24 @@ logarithms.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import groupby
 from math import exp, sqrt
 
 import numpy as np
 
-from dovetail.algorithms.bounds import Powers
 from dovetail.core.job import Floats
 from dovetail.study.bound import judges, powers_of
 from dovetail.study.uncertainty import LEVEL, Interval
 from papers.frame.claim import HOLDS
-from papers.frame.results import PaperRun, Results
+from papers.frame.experiment import Experiment, Playable, Results
 from papers.frame.scope import Scope
 from papers.systems.experiments import (
-    BASE,
     CLAIMS,
+    UNVARIED,
+    RankingClaim,
     System,
     SystemBound,
     SystemRun,
@@ -42,53 +43,40 @@ QUICK_VARIANTS = (
 )
 
 
-class SystemsExperiment:
-    """All runs of one setting."""
+Verdicts = Mapping[RankingClaim, Mapping[Variant, str]]
 
-    def __init__(self, results: Results, scope: Scope) -> None:
-        self._results = results
+
+class SystemsExperiment(Experiment):
+    """All systems on the same windows, some varied in one thing."""
+
+    def __init__(self, scope: Scope, results: Results) -> None:
+        super().__init__(scope, results, scope.seeds or scope.chosen(1, 2, 3))
         self.sources, self.data = sources(scope)
-        self.is_quick = scope.effort == "quick"
         self.windows = scope.chosen(2, 3, 6)
-        self.seeds = scope.seeds or scope.chosen(1, 2, 3)
         self.jobs = scope.chosen(60, 120, 240)
         self.systems = systems()
-        self.variants = self._variants()
+        every = variants(OTHER_LOADS)
+        self.variants = [v for v in every if not self.is_quick or v.words in QUICK_VARIANTS]
+        self.loads = (HEAVY, MODERATE)
         self._text = {s.name: s.text for s in self.systems}
         self._slow = {s.name for s in self.systems if s.is_slow}
-
-    def _variants(self) -> list[Variant]:
-        found = variants(OTHER_LOADS)
-        return [v for v in found if v.words in QUICK_VARIANTS] if self.is_quick else found
-
-    @property
-    def loads(self) -> tuple[float, ...]:
-        """Returns the loads at which all systems but the slow ones are compared."""
-        return (HEAVY, MODERATE)
 
     @property
     def windows_in_all(self) -> int:
         """Returns the units that intervals have."""
         return self.windows * len(self.sources)
 
-    def prepare(self) -> None:
-        """Plays everything at once, so that one bar shows all of it; the slow ones first."""
+    def runs(self) -> list[Playable]:
+        """Returns every run, the slow ones first."""
         slow = [s.name for s in self.systems if s.is_slow]
         fast = [s.name for s in self.systems if not s.is_slow]
-        wanted: list[PaperRun] = [t for name in slow for t in self._runs(name)]
-        wanted += [t for load in self.loads for name in fast for t in self._runs(name, load=load)]
-        wanted += [
-            SystemBound(workload, p)
-            for p in self._powers()
-            for workload in self._workloads(self.seeds)
-        ]
+        runs: list[Playable] = [run for name in slow for run in self._runs(name)]
+        runs += [run for load in self.loads for name in fast for run in self._runs(name, load=load)]
+        powers = dict.fromkeys(powers_of(s.policy) for s in self.systems if judges(s.policy))
+        runs += [SystemBound(w, p) for p in powers for w in self._workloads(self.seeds)]
         claimed = dict.fromkeys(name for claim in CLAIMS for name in (claim.better, claim.worse))
-        wanted += [t for v in self.variants for name in claimed for t in self._varied(name, v)]
-        self._results.play(wanted)
-
-    def _powers(self) -> list[Powers]:
-        found = dict.fromkeys(powers_of(s.policy) for s in self.systems if judges(s.policy))
-        return list(found)
+        runs += [run for v in self.variants for name in claimed for run in self._varied(name, v)]
+        return runs
 
     def _workloads(self, seeds: int, load: float = HEAVY, source: str = "") -> list[WindowWorkload]:
         """Returns the workloads, those of one window after one another."""
@@ -103,7 +91,7 @@ class SystemsExperiment:
     def _runs(
         self, name: str, seeds: int = 0, load: float = HEAVY, source: str = ""
     ) -> list[SystemRun]:
-        workloads = self._workloads(seeds or self.seeds_of(name, load), load, source)
+        workloads = self._workloads(seeds or self._seeds(name, load), load, source)
         return [system_run(self._text[name], workload) for workload in workloads]
 
     def _varied(self, name: str, variant: Variant) -> list[SystemRun]:
@@ -112,9 +100,9 @@ class SystemsExperiment:
         if variant.family:
             workloads = [replace(workload, family=variant.family) for workload in workloads]
         workloads = [replace(workload, preemptible=variant.preemptible) for workload in workloads]
-        return [system_run(self._text[name], workload, variant.world) for workload in workloads]
+        return [system_run(self._text[name], workload, variant.options) for workload in workloads]
 
-    def seeds_of(self, name: str, load: float = HEAVY) -> int:
+    def _seeds(self, name: str, load: float = HEAVY) -> int:
         """Returns how many seeds a system is played with."""
         return 1 if name in self._slow or load != HEAVY else self.seeds
 
@@ -124,16 +112,16 @@ class SystemsExperiment:
         """Returns a number of each window, averaged over its seeds."""
         return self._by_window(self._runs(name, seeds, load, source), what)
 
-    def _by_window(self, runs: Sequence[PaperRun], what: str) -> Floats:
-        numbers = zip(self._results.play(runs), runs, strict=True)
-        grouped = groupby(numbers, key=lambda pair: pair[1].workload.unit)  # type: ignore[attr-defined]
-        return np.array([np.mean([n[what] for n, _ in group]) for _, group in grouped])
+    def _by_window(self, runs: Sequence[SystemRun | SystemBound], what: str) -> Floats:
+        numbers = zip(self.results.play(runs), runs, strict=True)
+        windows = groupby(numbers, key=lambda pair: pair[1].workload.unit)
+        return np.array([np.mean([n[what] for n, _ in window]) for _, window in windows])
 
-    def ratio(
+    def system_ratio(
         self, name: str, other: str, what: str = "jct_s", load: float = HEAVY, source: str = ""
     ) -> Interval:
         """Returns one system's number over another's, on the seeds that both were played with."""
-        seeds = min(self.seeds_of(name, load), self.seeds_of(other, load))
+        seeds = min(self._seeds(name, load), self._seeds(other, load))
         mine, theirs = (self.units(n, what, seeds, load, source) for n in (name, other))
         return geometric(mine / theirs)
 
@@ -145,7 +133,7 @@ class SystemsExperiment:
         """Returns how many times the bound for its powers its mean JCT is; None without one."""
         if not judges(system.policy):
             return None
-        seeds = self.seeds_of(system.name)
+        seeds = self._seeds(system.name)
         bounds = [
             SystemBound(workload, powers_of(system.policy)) for workload in self._workloads(seeds)
         ]
@@ -159,9 +147,19 @@ class SystemsExperiment:
 
     def change(self, name: str, variant: Variant) -> float:
         """Returns a system's mean JCT with one thing varied over its own in the base."""
-        base = Variant("", "", BASE)
-        mine, before = (self._by_window(self._varied(name, v), "jct_s") for v in (variant, base))
+        mine, before = (
+            self._by_window(self._varied(name, v), "jct_s") for v in (variant, UNVARIED)
+        )
         return geometric(mine / before).value
+
+    @cached_property
+    def survivals(self) -> Verdicts:
+        """Returns the verdict of each claim with one thing varied."""
+        survivals = {}
+        for claim in CLAIMS:
+            ratios = {v: self.varied_ratio(claim.better, claim.worse, v) for v in self.variants}
+            survivals[claim] = {variant: verdict(ratio) for variant, ratio in ratios.items()}
+        return survivals
 
 
 def geometric(values: Floats) -> Interval:
@@ -181,7 +179,7 @@ OPEN, REVERSED = "open", "reversed"
 
 
 def verdict(ratio: Interval) -> str:
-    """Returns whether the interval of a ratio lies below 1, holds 1, or lies above."""
+    """Returns `HOLDS` if the interval of a ratio lies below 1, `REVERSED` above 1, else `OPEN`."""
     if ratio.low is None or ratio.high is None:
         return OPEN
     if ratio.high < 1:

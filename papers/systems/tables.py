@@ -1,4 +1,4 @@
-"""The tables of the comparison: everybody, who wins where, and which conclusions survive what."""
+"""The tables of the comparison: all systems, the best by place, and conclusions that survive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from papers.systems.experiments import (
     CLAIMS,
     CLASSES,
     PAPERS,
-    RankingClaim,
     System,
     Variant,
 )
@@ -27,7 +26,7 @@ TABLE_HEADS = (
 
 def ranked(experiment: SystemsExperiment) -> list[System]:
     """Returns the systems, those first that finish the mean job soonest."""
-    return sorted(experiment.systems, key=lambda s: experiment.ratio(s.name, BASELINE).value)
+    return sorted(experiment.systems, key=lambda s: experiment.system_ratio(s.name, BASELINE).value)
 
 
 def everybody(experiment: SystemsExperiment) -> Table:
@@ -44,7 +43,7 @@ def _row(experiment: SystemsExperiment, system: System) -> list[str]:
     name = system.name
     policy = system.policy
     jct = _scaled(experiment.mean_jct(name), 1 / HOUR_S)
-    ratio = experiment.ratio(name, BASELINE)
+    ratio = experiment.system_ratio(name, BASELINE)
     bound = experiment.over_bound(system)
     return [
         name,
@@ -55,10 +54,10 @@ def _row(experiment: SystemsExperiment, system: System) -> list[str]:
         f"{ratio.value:.2f}",
         _between(ratio, "{:.2f}"),
         "" if bound is None else f"{bound:.2f}",
-        f"{experiment.ratio(name, BASELINE, 'p99_jct_s').value:.2f}",
-        f"{experiment.ratio(name, BASELINE, 'slowdown').value:.2f}",
+        f"{experiment.system_ratio(name, BASELINE, 'p99_jct_s').value:.2f}",
+        f"{experiment.system_ratio(name, BASELINE, 'slowdown').value:.2f}",
         f"{experiment.units(name, 'met').mean():.0%}",
-        f"{experiment.ratio(name, BASELINE, 'makespan_s').value:.2f}",
+        f"{experiment.system_ratio(name, BASELINE, 'makespan_s').value:.2f}",
         f"{experiment.units(name, 'switching').mean():.1%}",
     ]
 
@@ -80,7 +79,7 @@ PLACES = ("all", *CLASSES, "without lengths")
 
 
 def winners(experiment: SystemsExperiment) -> Table:
-    """Returns who finishes the mean job soonest, by trace, load, powers and knowledge."""
+    """Returns the system with the least mean JCT by trace, load, powers and knowledge."""
     rows = []
     for load in experiment.loads:
         for source in ("", *(s.name for s in experiment.sources)):
@@ -104,31 +103,18 @@ def _winner(experiment: SystemsExperiment, place: str, load: float, source: str)
         )
     ]
     ratio = {
-        name: experiment.ratio(name, BASELINE, load=load, source=source).value for name in able
+        name: experiment.system_ratio(name, BASELINE, load=load, source=source).value
+        for name in able
     }
     best = min(ratio, key=lambda name: ratio[name])
     return f"{best} {ratio[best]:.2f}"
 
 
-Verdicts = Mapping[RankingClaim, Mapping[Variant, str]]
-
-
-def survivals(experiment: SystemsExperiment) -> Verdicts:
-    """Returns what becomes of each claim when one thing is varied."""
-    return {
-        claim: {
-            variant: verdict(experiment.varied_ratio(claim.better, claim.worse, variant))
-            for variant in experiment.variants
-        }
-        for claim in CLAIMS
-    }
-
-
-def claims(experiment: SystemsExperiment, found: Verdicts) -> Table:
+def conclusions(experiment: SystemsExperiment) -> Table:
     """Returns each claim with its ratio, and in how many settings it survives."""
     rows = []
-    for claim, by_variant in found.items():
-        ratio = experiment.ratio(claim.better, claim.worse)
+    for claim, by_variant in experiment.survivals.items():
+        ratio = experiment.system_ratio(claim.better, claim.worse)
         counted = Counter(by_variant.values())
         rows.append(
             [
@@ -168,11 +154,11 @@ def _otherwise(by_variant: Mapping[Variant, str], base: str) -> str:
     return "; ".join(found)
 
 
-def as_findings(experiment: SystemsExperiment) -> list[Claim]:
+def claims(experiment: SystemsExperiment) -> list[Claim]:
     """Returns the claims of the papers as rows with verdicts; what nobody said misses nothing."""
     rows = []
     for claim in PAPERS:
-        ratio = experiment.ratio(claim.better, claim.worse)
+        ratio = experiment.system_ratio(claim.better, claim.worse)
         outcome = verdict(ratio)
         why = {
             HOLDS: "",
@@ -193,3 +179,13 @@ def changes(experiment: SystemsExperiment) -> Table:
     ]
     title = "Mean JCT when one thing is varied, over the same system's in the base"
     return Table("changes", title, ["setting", *names], rows)
+
+
+def tables(experiment: SystemsExperiment) -> list[Table]:
+    """Returns all tables."""
+    return [
+        everybody(experiment),
+        winners(experiment),
+        conclusions(experiment),
+        changes(experiment),
+    ]

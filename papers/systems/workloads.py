@@ -124,7 +124,7 @@ def whole(source: TraceSource, data: str) -> Trace:
 
 
 def left_out(source: TraceSource, data: str) -> tuple[float, float]:
-    """Returns the share of a trace's jobs, and of their GPU-time, that no window holds."""
+    """Returns the share of a trace's jobs, and of their GPU-time, that is in no window."""
     trace = whole(source, data)
     out = ~_kept(trace)
     asked = trace.jobs.gpus * trace.duration_s

@@ -16,14 +16,14 @@ from papers.a_srpt.experiments import (
     BASELINES,
     KNOWN,
     OURS,
+    ASrptExperiment,
     ASrptRun,
     Sweep,
-    plan,
 )
 from papers.a_srpt.workloads import ASrptCluster, ASrptWorkload, models_on, shortest_longest
 from papers.frame.claim import MISSED, WITHIN
+from papers.frame.experiment import Numbers, Playable, Results, listed
 from papers.frame.paper import paper_called
-from papers.frame.results import Numbers, PaperRun, Results
 from papers.frame.scope import Scope
 from patience import UNHURRIED_S
 
@@ -140,7 +140,8 @@ def test_gains_are_over_the_mean_of_the_seeds() -> None:
             for run, total in zip(sweep.runs(1.0, p), flow[p], strict=True)
         }
     )
-    assert sweep.gains(results, 1.0, ["spjf"]) == {"spjf": pytest.approx(0.75)}
+    experiment = ASrptExperiment(Scope(None, "quick"), results)
+    assert experiment.gains(sweep, 1.0, ["spjf"]) == {"spjf": pytest.approx(0.75)}
 
 
 def test_the_study_is_known_by_name() -> None:
@@ -148,7 +149,7 @@ def test_the_study_is_known_by_name() -> None:
 
 
 def test_full_plays_the_published_sizes() -> None:
-    made = plan(Scope(None, "full"))
+    made = ASrptExperiment(Scope(None, "full"), Results())
     assert made.sweeps["jobs"].at == (37_500, 75_000, 150_000)
     assert (made.base.total, made.base.jobs, made.cluster.gpus) == (758_223, 75_000, 2000)
     assert {1.0, 50.0} <= set(made.sweeps["nic"].at)
@@ -156,7 +157,7 @@ def test_full_plays_the_published_sizes() -> None:
 
 @pytest.mark.slow
 def test_quick_explains_every_miss(data_dir: Path) -> None:
-    found = a_srpt.find(Scope(data_dir, "quick"), Results())
+    found = a_srpt.paper.reproduce(Scope(data_dir, "quick"), Results())
     assert all(row.why for row in found.claims if row.verdict == MISSED)
     for picture in found.plots:
         assert picture.draw().axes
@@ -165,10 +166,10 @@ def test_quick_explains_every_miss(data_dir: Path) -> None:
 class Told(Results):
     """Trials of which everything is known beforehand: A-SRPT's total is a third less."""
 
-    def play(self, runs: Sequence[PaperRun]) -> list[Numbers]:
+    def play(self, runs: Sequence[Playable]) -> list[Numbers]:
         return [self._numbers(run) for run in runs]
 
-    def _numbers(self, run: PaperRun) -> Numbers:
+    def _numbers(self, run: Playable) -> Numbers:
         if isinstance(run, PlacementRun):
             ms = {"greedy_ms": 1.5, "best_ms": 1.0, "greedy_took_ms": 1.0, "best_took_ms": 9.0}
             return ms | {"refined_ms": 1.0, "proven": 1.0}
@@ -180,7 +181,7 @@ class Told(Results):
         total = 100.0 if run.policy.startswith(OURS) else 150.0
         names = ("error_iterations", "median_error_iterations", "near", "unseen", "stretch")
         known = dict.fromkeys((*names, "heavy ran", "light ran"), 1.0)
-        known |= {f"off:{q}": q / 100 for q in range(0, 101, 2)}
+        known |= listed("off", (q / 100 for q in range(0, 101, 2)))
         return known | {
             "flow_s": total,
             "completion_s": 10 * total,
@@ -190,7 +191,7 @@ class Told(Results):
 
 
 def test_verdicts_follow_from_the_numbers() -> None:
-    found = a_srpt.find(Scope(None, "default"), Told())
+    found = a_srpt.paper.reproduce(Scope(None, "default"), Told())
     rows = {(row.part.partition(":")[0], row.what): row for row in found.claims}
     assert rows["Figure 5", "A-SRPT less than the worst baseline"].verdict == WITHIN
     assert rows["Figure 6", "least over baselines and sizes"].verdict == WITHIN
@@ -205,6 +206,6 @@ def test_verdicts_follow_from_the_numbers() -> None:
 
 
 def test_every_picture_can_be_drawn() -> None:
-    found = a_srpt.find(Scope(None, "quick"), Told())
+    found = a_srpt.paper.reproduce(Scope(None, "quick"), Told())
     for picture in found.plots:
         assert picture.draw().axes

@@ -11,10 +11,11 @@ from dovetail.physics.zoo.models import zoo
 from papers import afs
 from papers.afs import experiments as afs_plan
 from papers.afs import workloads as afs_workload
-from papers.afs.experiments import AUTHORS, AfsCase, AfsRun, ToyRun, plan, sequence
+from papers.afs.claims import MODERATE_H
+from papers.afs.experiments import AUTHORS, AfsCase, AfsExperiment, AfsRun, ToyRun, pooled
 from papers.afs.workloads import TABLE_3, AfsWorkload, available
 from papers.frame.claim import MISSED
-from papers.frame.results import Results
+from papers.frame.experiment import Results, sequence
 from papers.frame.scope import Scope
 
 SMALL = AfsWorkload("like 9", 9)
@@ -57,7 +58,8 @@ def test_equal_shares_beat_srtf_whenever_others_follow(hours: float) -> None:
 
 def test_drawn_models_keep_lengths_and_can_use_the_gpus(data_dir: Path) -> None:
     workload = real(data_dir, "2869ce")
-    given, one, two = (workload.jobs(*how) for how in (("file", 0), ("drawn", 1), ("drawn", 2)))
+    given = replace(workload, models="file").trace()
+    one, two = (replace(workload, seed=seed).trace() for seed in (1, 2))
     for drawn in (one, two):
         assert (drawn.duration_s == given.duration_s).all()
         most = np.array([zoo()[name].max_gpus.value for name in drawn.jobs.model.texts()])
@@ -69,15 +71,13 @@ def test_drawn_models_keep_lengths_and_can_use_the_gpus(data_dir: Path) -> None:
 def test_a_job_alone_takes_its_wall_time_whatever_its_model(data_dir: Path) -> None:
     workload = real(data_dir, "ed69ec")
     for seed in (1, 2):
-        run = AfsRun(workload, "fifo", nodes=400, seed=seed, detailed=True)
-        assert sequence(run.play(), "jct") == pytest.approx(
-            workload.jobs("file", 0).duration_s.tolist()
-        )
+        run = AfsRun(replace(workload, seed=seed), "fifo", pooled(400), detailed=True)
+        assert sequence(run.play(), "jct") == pytest.approx(workload.trace().duration_s.tolist())
 
 
 def test_figure_2a_comes_out_with_the_authors_models(data_dir: Path) -> None:
-    workload = real(data_dir, "2869ce")
-    found = {p: hours(AfsRun(workload, p, models="file")) for p in afs.afs_rows.MODERATE_H}
+    workload = replace(real(data_dir, "2869ce"), models="file")
+    found = {p: hours(AfsRun(workload, p, pooled())) for p in MODERATE_H}
     assert found == {
         "srtf": pytest.approx(31.1, abs=0.05),
         "srsf": pytest.approx(32.8, abs=0.1),
@@ -87,16 +87,16 @@ def test_figure_2a_comes_out_with_the_authors_models(data_dir: Path) -> None:
 
 
 def test_the_one_trace_that_gains_by_larger_sizes_gains_as_published(data_dir: Path) -> None:
-    workload = real(data_dir, "ed69ec")
+    workload = replace(real(data_dir, "ed69ec"), models="file")
     srtf, larger, srsf, larger_srsf = (
-        hours(AfsRun(workload, p, models="file")) for p in ("srtf", "srtf-max", "srsf", "srsf-max")
+        hours(AfsRun(workload, p, pooled())) for p in ("srtf", "srtf-max", "srsf", "srsf-max")
     )
     assert srtf / larger == pytest.approx(1.21, abs=0.01)
     assert srsf / larger_srsf == pytest.approx(1.17, abs=0.01)
 
 
 def test_day_116_begins_with_the_burst_that_the_paper_tells_of(data_dir: Path) -> None:
-    submit = replace(real(data_dir, "11cb48"), day=116).jobs("file", 0).jobs.submit_s
+    submit = replace(real(data_dir, "11cb48"), day=116).trace().jobs.submit_s
     at_once = np.searchsorted(submit, submit + 180.0) - np.arange(len(submit))
     assert int(at_once.max()) == 72
 
@@ -105,11 +105,11 @@ def test_sizes_give_the_load_asked_for_or_hold_the_widest_job(data_dir: Path) ->
     workload = real(data_dir, "0e4a51")
     assert [4 * workload.nodes_for(load) for load in (0.7, 1.0, 1.5)] == [104, 72, 48]
     wide = real(data_dir, "e13805")
-    assert 4 * wide.nodes_for(100.0) == int(wide.jobs("file", 0).jobs.gpus.max()) == 32
+    assert 4 * wide.nodes_for(100.0) == int(wide.trace().jobs.gpus.max()) == 32
 
 
 def test_a_detailed_trial_keeps_each_job_and_the_metrics(small_months: None) -> None:
-    kept = AfsRun(SMALL, "srtf", nodes=2, detailed=True).play()
+    kept = AfsRun(SMALL, "srtf", pooled(2), detailed=True).play()
     assert fmean(sequence(kept, "jct")) == pytest.approx(kept["avg_jct_s"])
     for name, mean in (("QL", "avg_queue_length"), ("CE", "cluster_efficiency")):
         assert fmean(sequence(kept, name)) == pytest.approx(kept[mean], rel=1e-6)
@@ -124,13 +124,14 @@ def test_a_draw_is_won_unless_another_is_better_by_more_than_a_tie() -> None:
     results = Results(
         known={case.run(p, d): {"avg_jct_s": mean[p][d]} for p in case.policies for d in case.draws}
     )
-    assert case.won(results, "afs-l", ("srtf",)) == 2
-    assert case.mean(results, "srtf") == pytest.approx(4 / 3)
-    assert case.first(results, "srtf") == 2.0
+    case = replace(case, results=results)
+    assert case.won("afs-l", ("srtf",)) == 2
+    assert case.mean("srtf") == pytest.approx(4 / 3)
+    assert case.first("srtf") == 2.0
 
 
 def test_without_traces_months_are_generated_and_called_so(small_months: None) -> None:
-    found = afs.find(Scope(None, "quick"), Results(processes=1))
+    found = afs.paper.reproduce(Scope(None, "quick"), Results(processes=1))
     parts = {row.part for row in found.claims if row.part.startswith(("Figure 2", "Figure 5,"))}
     assert len(parts) == 4
     assert all("generated month" in part for part in parts)
@@ -142,14 +143,14 @@ def test_without_traces_months_are_generated_and_called_so(small_months: None) -
 
 
 def test_quick_plays_the_authors_draw_of_two_traces(data_dir: Path) -> None:
-    made = plan(Scope(data_dir, "quick"))
+    made = AfsExperiment(Scope(data_dir, "quick"), Results())
     assert [c.workload.number for c in made.cases] == [4, 9]
     assert {c.draws for c in made.cases} == {(AUTHORS,)}
     assert len(made.clusters) == len(available(Scope(data_dir)))
 
 
 def test_full_plays_every_trace_at_every_load_with_twenty_draws(data_dir: Path) -> None:
-    made = plan(Scope(data_dir, "full"))
+    made = AfsExperiment(Scope(data_dir, "full"), Results())
     numbers = {vc.number for vc, _ in made.clusters}
     assert {(c.workload.number, c.load) for c in made.cases} == {
         (n, load) for n in numbers for load in (None, 0.7, 1.0, 1.5)
@@ -159,7 +160,7 @@ def test_full_plays_every_trace_at_every_load_with_twenty_draws(data_dir: Path) 
 
 @pytest.mark.slow
 def test_quick_misses_nothing_but_what_is_explained(data_dir: Path) -> None:
-    found = afs.find(Scope(data_dir, "quick"), Results())
+    found = afs.paper.reproduce(Scope(data_dir, "quick"), Results())
     missed = [row for row in found.claims if row.verdict == MISSED]
     assert all(row.why for row in missed)
     for picture in found.plots:

@@ -7,9 +7,9 @@ import pytest
 from command_runner import Shell
 
 from papers.frame import paper as catalogue
-from papers.frame.claim import Claim, Reproduction
+from papers.frame.claim import Claim
+from papers.frame.experiment import Experiment, Results
 from papers.frame.paper import Paper
-from papers.frame.results import Results
 from papers.frame.scope import Scope
 
 
@@ -18,11 +18,16 @@ def paper(monkeypatch: pytest.MonkeyPatch) -> list[Scope]:
     """Puts a small paper in the place of every study; returns the settings it was given."""
     given: list[Scope] = []
 
-    def find(scope: Scope, results: Results) -> Reproduction:
+    def experiment(scope: Scope, results: Results) -> Experiment:
         given.append(scope)
-        return Reproduction((Claim("Table 1", "mean JCT", 3.0, "h", 3.1, (3.0, 3.2)),))
+        return Experiment(scope, results)
 
-    monkeypatch.setattr("papers.frame.paper.paper_called", lambda name: Paper(name, "all", find))
+    def small(name: str) -> Paper[Experiment]:
+        claim = Claim("Table 1", "mean JCT", 3.0, "h", 3.1, (3.0, 3.2))
+        none, one = (lambda _: ()), (lambda _: [claim])
+        return Paper(name, "all", experiment, none, one, none, none)
+
+    monkeypatch.setattr("papers.frame.paper.paper_called", small)
     return given
 
 

@@ -23,9 +23,9 @@ from papers.frame.claim import (
     at_most,
     ratio_band,
 )
+from papers.frame.experiment import Experiment, Numbers, Results
 from papers.frame.page import cells, reproduction_dict, sentence, view, write_reproduction
 from papers.frame.paper import PAPERS, Paper, paper_called
-from papers.frame.results import Numbers, Results
 from papers.frame.scope import Scope, find_data
 
 
@@ -60,10 +60,18 @@ def some_findings() -> Reproduction:
         Claim("Figure 1", "order", holds=True),
         Claim("Figure 1", "metric", 12345.6),
     )
-    return Reproduction(rows, (empty_picture(),), ("generated months",))
+    return Reproduction(*TITLES, rows, (empty_picture(),), ("generated months",))
 
 
-STUDY = Paper("A paper", "One table and one figure.", lambda scope, trials: some_findings())
+TITLES = ("A paper", "One table and one figure.")
+STUDY = Paper(
+    *TITLES,
+    Experiment,
+    lambda _: (),
+    lambda _: some_findings().claims,
+    lambda _: [empty_picture()],
+    lambda _: ["generated months"],
+)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +117,7 @@ def test_the_number_of_processes_changes_no_outcome() -> None:
 
 
 def test_the_folder_holds_all_rows_and_plots(tmp_path: Path) -> None:
-    write_reproduction(STUDY, some_findings(), tmp_path)
+    write_reproduction(STUDY.reproduce(Scope(None), Results()), tmp_path)
     assert {p.name for p in (tmp_path / "figures").iterdir()} == {"fig-1.png", "fig-1.svg"}
     with (tmp_path / "rows.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -120,7 +128,7 @@ def test_the_folder_holds_all_rows_and_plots(tmp_path: Path) -> None:
         "the tail is another",
     )
     said = json.loads((tmp_path / "summary.json").read_text())
-    assert said == reproduction_dict(STUDY, some_findings())
+    assert said == reproduction_dict(some_findings())
     assert said["verdicts"] == {WITHIN: 1, HOLDS: 1, MISSED: 1, BESIDE: 0, SHOWN: 1}
     page = (tmp_path / "report.html").read_text()
     assert "mean &lt;JCT&gt;" in page
@@ -133,11 +141,11 @@ def test_the_terminal_says_why_a_row_missed() -> None:
 
     console = Console(width=100)
     with console.capture() as said:
-        console.print(view(STUDY, some_findings()))
+        console.print(view(some_findings()))
     assert "4 rows: 1 within, 1 holds, 1 missed, 1 no published value." in said.get()
     assert "missed: tail: the tail is another" in said.get()
     assert cells(Claim("p", "w", 12345.6, "s")) == ["w", "", "12,346 s", "", SHOWN]
-    assert sentence(Reproduction(())) == "Nothing was found."
+    assert sentence(Reproduction("", "", ())) == "Nothing was found."
 
 
 def test_bad_settings_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from papers.frame.claim import MISSED, WITHIN
-from papers.frame.results import Numbers, Results
+from papers.frame.experiment import Numbers, Results, sequence
 from papers.frame.scope import Scope
-from papers.muri import claims as muri_rows
 from papers.muri import examples as muri_examples
 from papers.muri import paper
-from papers.muri.experiments import CYCLE, POINTS, MuriRun, _averages, line, plan, tail_s
+from papers.muri.claims import simulated, stored
+from papers.muri.experiments import CYCLE, POINTS, MuriExperiment, MuriRun, _averages, tail_s
 from papers.muri.testbed import errors, find_testbed, measured_numbers, paired
 from papers.muri.workloads import MuriWorkload, available, typed
 
 
 def test_the_examples_come_out_as_worked_by_hand() -> None:
-    found = {(r.part[:8], r.what): r.ours for r in muri_examples.rows()}
+    found = {(r.part[:8], r.what): r.ours for r in muri_examples.claims()}
     assert found["Figures ", "efficiency of A and B"] == 1.0
     assert found["Figures ", "efficiency of A and C"] == 0.75
     assert found["Figure 6", "best ordering: no longer than either alone"] == 5.0
@@ -75,11 +75,14 @@ def test_a_prime_brings_all_jobs_at_once_in_the_same_order() -> None:
 def test_a_detailed_run_says_what_was_used_over_time() -> None:
     few = MuriWorkload("generated month", first=25)
     kept = MuriRun(few, "muri-s", detailed=True).play()
-    used = np.array([line(kept, r) for r in ("storage", "cpu", "gpu", "network")])
+    used = np.array([sequence(kept, r) for r in ("storage", "cpu", "gpu", "network")])
     assert used.shape == (4, POINTS)
     assert (used >= -1e-9).all() and (used <= 1.0 + 1e-9).all() and used.any(axis=1).all()
     assert sum(k.startswith("jct:") for k in kept) == 25
-    assert kept["avg_jct_s"] <= MuriRun(few, "muri-s", "barrier").play()["avg_jct_s"] * 1.5
+    assert (
+        kept["avg_jct_s"]
+        <= MuriRun(few, "muri-s").varied(cycle="barrier").play()["avg_jct_s"] * 1.5
+    )
 
 
 class Guesses(Results):
@@ -96,7 +99,7 @@ class Guesses(Results):
 
 
 def test_without_the_traces_every_figure_is_filled_from_a_generated_month() -> None:
-    found = paper.find(Scope(None, "quick"), Guesses())
+    found = paper.reproduce(Scope(None, "quick"), Guesses())
     parts = {row.part for row in found.claims}
     for number in (4, 6, 7, 9, 11, 12, 14):
         assert any(f"Figure {number}" in p or f"Figures {number}" in p for p in parts), number
@@ -119,12 +122,12 @@ def test_the_plan_knows_the_traces_of_the_data_folder(data_dir: Path) -> None:
     scope = Scope(data_dir)
     assert [j.label for j in available(scope)] == ["trace 2", "trace 3", "trace 4"]
     assert list(typed(scope)) == [1, 2, 3, 4]
-    planned = plan(scope)
+    planned = MuriExperiment(scope, Results())
     assert planned.main.label == "trace 3"
     assert [("themis" in c.policies) for c in planned.cases] == [False, False, True, True] + [
         False
     ] * 2
-    known = muri_rows.stored(scope)
+    known = stored(scope)
     assert known["trace 3", "muri-l"][0] == pytest.approx(88686.97, abs=0.01)
     assert known["trace 3'", "2"][0] == pytest.approx(1348968.42, abs=0.01)
 
@@ -143,7 +146,7 @@ def test_the_testbed_is_met_where_jobs_take_turns(data_dir: Path, policy: str) -
     testbed = find_testbed(Scope(data_dir))
     assert testbed is not None
     _is_met(testbed, policy, mean=0.03, median=0.15)
-    by_barriers = replace(testbed.run(policy), cycle="barrier")
+    by_barriers = testbed.run(policy).varied(cycle="barrier")
     assert CYCLE == "overlapped"
     measured = measured_numbers(testbed.measured(policy))["avg_jct_s"]
     assert by_barriers.play()["avg_jct_s"] > 1.3 * measured, "contention counts twice"
@@ -161,7 +164,6 @@ def _is_met(testbed, policy: str, *, mean: float, median: float) -> None:  # typ
 
 
 def test_a_row_outside_its_band_gives_its_reason(data_dir: Path) -> None:
-    planned = plan(Scope(data_dir, "quick"))
-    results = Results(known={t: Guesses().play([t])[0] for t in planned.runs()})
-    rows = list(muri_rows.rows(results, planned, muri_rows.stored(Scope(data_dir))))
+    planned = MuriExperiment(Scope(data_dir, "quick"), Guesses())
+    rows = list(simulated(planned, stored(Scope(data_dir))))
     assert any(r.verdict == MISSED for r in rows), "a guess of 2 is no reproduction"

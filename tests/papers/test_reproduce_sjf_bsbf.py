@@ -1,16 +1,18 @@
 """The SJF-BSBF paper: its beds have the traits they claim, and a small run fills every table."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dovetail.study.options import Options
 from papers.frame.claim import BESIDE, MISSED, SHOWN
-from papers.frame.results import Numbers, Results
+from papers.frame.experiment import Numbers, Results
 from papers.frame.scope import Scope
 from papers.sjf_bsbf import paper
 from papers.sjf_bsbf.claims import RIVALS, assumptions
-from papers.sjf_bsbf.experiments import SjfBsbfExperiment, SjfBsbfRun
+from papers.sjf_bsbf.experiments import SjfBsbfExperiment, sjf_bsbf_run
 from papers.sjf_bsbf.published import RATIOS, SWEEP, TABLES
 from papers.sjf_bsbf.workloads import LARGE_ABOVE_GPUS, MODELS, SjfBsbfWorkload
 
@@ -63,12 +65,15 @@ def test_beds_of_real_workloads_keep_their_jobs(data_dir: Path) -> None:
 
 
 def test_one_run_answers_in_hours_by_class_and_model() -> None:
-    numbers = SjfBsbfRun(SjfBsbfWorkload("implied", 40, 0, ""), "sjf-bsbf", 1.25).play()
+    numbers = sjf_bsbf_run(SjfBsbfWorkload("implied", 40, 0, ""), "sjf-bsbf").play()
     share = 5 / 40
     whole = share * numbers["jct large"] + (1 - share) * numbers["jct small"]
     assert numbers["jct all"] == pytest.approx(whole)
-    assert numbers["q0"] <= numbers["q50"] <= numbers["q99"]
+    assert numbers["q:0"] <= numbers["q:50"] <= numbers["q:99"]
     assert all(numbers[f"wait {model}"] >= 0 for model in MODELS)
+
+
+OPTIONS = fields(Options)
 
 
 class Guesses(Results):
@@ -84,11 +89,11 @@ class _Hours(dict[str, float]):
         self._hours = {"sjf-bsbf": 1.0, "sjf-ffs": 2.0}.get(policy.partition(":")[0], 3.0)
 
     def __missing__(self, key: str) -> float:
-        return self._hours
+        return 100.0 if key == "q:" else self._hours
 
 
 def test_every_row_of_the_tables_is_there_and_misses_say_why() -> None:
-    reproduction = paper.find(Scope(None, "quick"), Guesses())
+    reproduction = paper.reproduce(Scope(None, "quick"), Guesses())
     rows = {(row.part, row.what): row for row in reproduction.claims}
     assert len(rows) == len(reproduction.claims)
     held = [row for row in reproduction.claims if row.verdict not in (BESIDE, SHOWN)]
@@ -110,18 +115,18 @@ def test_every_row_of_the_tables_is_there_and_misses_say_why() -> None:
 
 
 def test_each_variation_changes_one_thing() -> None:
-    results = SjfBsbfExperiment(Guesses(), Scope(None, "quick"), 2)
+    results = SjfBsbfExperiment(Scope(None, "quick"), Guesses())
     varied = assumptions(results)
     base = varied[0][1]
     for words, run in varied[1:11]:
-        fields = ("workload", "policy", "interference", "memory_gib", "switching", "physics")
-        changed = [f for f in fields if getattr(run, f) != getattr(base, f)]
-        assert len(changed) == 1, words
+        pairs = [(getattr(run, f), getattr(base, f)) for f in ("workload", "policy")]
+        pairs += [(getattr(run.options, f.name), getattr(base.options, f.name)) for f in OPTIONS]
+        assert sum(mine != other for mine, other in pairs) == 1, words
     assert {"sjf", "tiresias", "sjf-ffs"} == set(RIVALS)
 
 
 def test_its_pictures_can_be_drawn() -> None:
-    reproduction = paper.find(Scope(None, "quick"), Guesses())
+    reproduction = paper.reproduce(Scope(None, "quick"), Guesses())
     assert [p.name for p in reproduction.plots] == [
         *(f"figure-{n}" for n in ("2", "3", "4a", "4b", "5a", "5b", "6a", "6b"))
     ]

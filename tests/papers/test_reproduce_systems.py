@@ -15,11 +15,12 @@ from dovetail.physics.pipelines.pipelined import pipelined
 from dovetail.physics.pipelines.planner import plan
 from dovetail.physics.zoo.models import zoo
 from dovetail.study.bound import judges, powers_of
+from dovetail.study.options import Options
 from dovetail.study.uncertainty import Interval
 from dovetail.traces.transform import offered_load
 from papers import systems
 from papers.frame.claim import HOLDS, MISSED, Reproduction
-from papers.frame.results import Numbers, PaperRun, Results
+from papers.frame.experiment import Numbers, Playable, Results
 from papers.frame.scope import Scope
 from papers.systems.experiments import (
     BASE,
@@ -29,10 +30,10 @@ from papers.systems.experiments import (
     SHARE,
     START,
     STOP,
-    Circumstances,
     System,
     SystemBound,
     SystemRun,
+    owners,
     powers_class,
     system_run,
     variants,
@@ -107,46 +108,48 @@ def test_real_traces_are_taken_where_they_are(data_dir: Path) -> None:
     assert sources(Scope(None)) == (GENERATED, "")
 
 
+RIGID = owners(elastic=0.0)
+DEAR = BASE.switching.scaled(10.0)
 FELT = (
-    ("srtf", Circumstances(interference=2.0, shareable=0.0, elastic=0.0, cycle="barrier")),
-    ("sjf", Circumstances(switching_factor=10.0, belief="scaling:0.5,memory:0.3")),
-    ("tiresias", Circumstances(forecast="noisy:2", belief="noisy:0.5,stages:0.5")),
-    ("lucid", Circumstances(elastic=0.0, cycle="barrier", belief="scaling:0.5")),
-    ("muri-s", Circumstances(elastic=0.5, belief="interference:0.5")),
-    ("afs-l", Circumstances(interference=2.0, shareable=0.5, belief="interference:0.5")),
-    ("gimbal", Circumstances(belief="stages:0.5", cycle="barrier")),
+    ("srtf", replace(BASE, interference=2.0, adopt=owners(0.0, 0.0), cycle="barrier")),
+    ("sjf", replace(BASE, switching=DEAR, belief="scaling:0.5,memory:0.3")),
+    ("tiresias", replace(BASE, forecast="noisy:2", belief="noisy:0.5,stages:0.5")),
+    ("lucid", replace(BASE, adopt=RIGID, cycle="barrier", belief="scaling:0.5")),
+    ("muri-s", replace(BASE, adopt=owners(elastic=0.5), belief="interference:0.5")),
+    ("afs-l", replace(BASE, interference=2.0, adopt=owners(1.0, 0.5), belief="interference:0.5")),
+    ("gimbal", replace(BASE, belief="stages:0.5", cycle="barrier")),
 )
 
 
-@pytest.mark.parametrize(("policy", "world"), FELT)
-def test_what_cannot_touch_a_policy_changes_nothing(policy: str, world: Circumstances) -> None:
-    assert system_run(policy, WORKLOAD, world) == system_run(policy, WORKLOAD)
-    assert SystemRun(policy, WORKLOAD, world).play() == system_run(policy, WORKLOAD).play()
+@pytest.mark.parametrize(("policy", "options"), FELT)
+def test_what_cannot_touch_a_policy_changes_nothing(policy: str, options: Options) -> None:
+    assert system_run(policy, WORKLOAD, options) == system_run(policy, WORKLOAD)
+    assert SystemRun(WORKLOAD, policy, options).play() == system_run(policy, WORKLOAD).play()
 
 
 @pytest.mark.parametrize(
-    ("policy", "world"),
+    ("policy", "options"),
     [
-        ("srtf", Circumstances(forecast="noisy:1")),
-        ("srtf", Circumstances(switching_factor=10.0)),
-        ("lucid", Circumstances(interference=1.5)),
-        ("afs-l", Circumstances(belief="scaling:0.5,memory:0.3")),
-        ("muri-s", Circumstances(cycle="barrier")),
-        ("gimbal", Circumstances(switching_factor=10.0)),
+        ("srtf", replace(BASE, forecast="noisy:1")),
+        ("srtf", replace(BASE, switching=DEAR)),
+        ("lucid", replace(BASE, interference=1.5)),
+        ("afs-l", replace(BASE, belief="scaling:0.5,memory:0.3")),
+        ("muri-s", replace(BASE, cycle="barrier")),
+        ("gimbal", replace(BASE, switching=DEAR)),
     ],
 )
-def test_what_touches_a_policy_is_varied(policy: str, world: Circumstances) -> None:
-    varied = system_run(policy, WORKLOAD, world)
+def test_what_touches_a_policy_is_varied(policy: str, options: Options) -> None:
+    varied = system_run(policy, WORKLOAD, options)
     assert varied != system_run(policy, WORKLOAD)
-    expected = "scaling:0.5" if world.belief != "exact" else "exact"
-    assert varied == SystemRun(policy, WORKLOAD, replace(world, belief=expected))
+    expected = "scaling:0.5" if options.belief != "exact" else "exact"
+    assert varied == SystemRun(WORKLOAD, policy, replace(options, belief=expected))
 
 
 def test_who_starts_jobs_only_needs_no_leave_to_stop_them() -> None:
     held = replace(WORKLOAD, preemptible=0.0)
     assert system_run("sjf-bsbf", held).workload == WORKLOAD
     assert system_run("srtf", held).workload == held
-    assert SystemRun("sjf-bsbf", held).play() == system_run("sjf-bsbf", held).play()
+    assert SystemRun(held, "sjf-bsbf", BASE).play() == system_run("sjf-bsbf", held).play()
 
 
 def test_everybody_is_compared_once_under_one_name() -> None:
@@ -193,22 +196,22 @@ class Told(Results):
 
     SECONDS: ClassVar = {"afs-l": 50.0, "muri-s": 200.0}
 
-    def play(self, trials: Sequence[PaperRun]) -> list[Numbers]:
+    def play(self, trials: Sequence[Playable]) -> list[Numbers]:
         return [self._told(t) for t in trials]
 
-    def _told(self, one: PaperRun) -> Numbers:
+    def _told(self, one: Playable) -> Numbers:
         if isinstance(one, SystemBound):
             return {"jct_s": 25.0}
         assert isinstance(one, SystemRun)
         jct_s = self.SECONDS.get(one.policy, 100.0) * (1 + 0.01 * one.workload.window)
-        slower = 2.5 if one.world.elastic == 0.0 else 1.0
+        slower = 2.5 if ("elastic", 0.0) in one.options.adopt else 1.0
         rest = ("p99_jct_s", "makespan_s", "slowdown", "preemptions")
         return {"jct_s": jct_s * slower, "met": 0.5, "switching": 0.1, **dict.fromkeys(rest, 1.0)}
 
 
 @pytest.fixture(scope="module")
 def told() -> Reproduction:
-    return systems.find(Scope(None, "quick"), Told())
+    return systems.paper.reproduce(Scope(None, "quick"), Told())
 
 
 def test_the_table_ranks_everybody_and_says_what_each_may(told: Reproduction) -> None:
@@ -255,9 +258,9 @@ def test_winners_are_named_by_place(told: Reproduction) -> None:
 
 def test_every_setting_differs_from_the_base_in_one_thing() -> None:
     for v in variants((0.3,)):
-        worlds = [f for f in Circumstances.__slots__ if getattr(v.world, f) != getattr(BASE, f)]
+        changed = [f for f in Options.__slots__ if getattr(v.options, f) != getattr(BASE, f)]
         others = [v.load != 0.0, v.family != "", v.preemptible != 1.0]
-        assert len(worlds) + sum(others) == 1, v.words
+        assert len(changed) + sum(others) == 1, v.words
 
 
 def test_the_pictures_are_drawn(told: Reproduction) -> None:
@@ -272,7 +275,7 @@ def test_nobody_beats_the_bound_for_its_powers() -> None:
             for window in range(2):
                 workload = replace(WORKLOAD, window=window)
                 least = SystemBound(workload, powers_of(system.policy)).play()["jct_s"]
-                assert SystemRun(system.text, workload).play()["jct_s"] >= least * (1 - 1e-6)
+                assert system_run(system.text, workload).play()["jct_s"] >= least * (1 - 1e-6)
 
 
 @pytest.mark.parametrize("system", everybody(), ids=lambda s: s.name)

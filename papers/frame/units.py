@@ -1,1 +1,0 @@
-"""Seconds in the units that papers print."""
