@@ -8,7 +8,7 @@ import pytest
 from test_gang import RULES, Table
 
 from dovetail.live.workers.first_worker import FirstWorker
-from dovetail.live.workers.gang_events import GangFormed, TrainJobMissing
+from dovetail.live.workers.gang_events import GangFormed, NoTrainJob
 from dovetail.live.workers.roster import UNREPORTED
 from dovetail.wire.worker import Meeting
 
@@ -56,7 +56,7 @@ def test_a_silent_program_counts_as_running_after_a_while(ranged: Table) -> None
     ranged.orders(1.0)
     assert ranged.heard() == [] and ranged.gang.next_s(1.0) <= SILENT_S
     ranged.orders(SILENT_S)
-    assert ranged.heard() == [TrainJobMissing()]
+    assert ranged.heard() == [NoTrainJob()]
     ranged.orders(2 * SILENT_S)
     assert ranged.heard() == [], "once is enough"
     ranged.enter(1, 0, now=3 * SILENT_S)

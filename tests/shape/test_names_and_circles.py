@@ -1,14 +1,19 @@
-"""Names mean one thing, imports make no circle: read from the source."""
+"""Names mean one thing, imports make no circle, functions stay simple: read from the source."""
 
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from glossary import glossary_words, is_form_of, plain_words, words_of
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "dovetail"
 FILES = sorted(SOURCE.rglob("*.py"))
 OUTSIDE = sorted(p for folder in ("papers", "tools") for p in (ROOT / folder).rglob("*.py"))
+BRANCHES_MAX = 15
+PLAIN_WORDS_MAX = 150
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in [*FILES, *OUTSIDE]}
 
 
@@ -34,6 +39,68 @@ def test_no_two_public_classes_have_one_name() -> None:
     for cls, path in public_classes([*FILES, *OUTSIDE]):
         homes[cls].append(name(path))
     assert {cls: where for cls, where in homes.items() if len(where) > 1} == {}
+
+
+def named() -> Iterator[str]:
+    """Yields the names of the public classes of `live/` and `train/`."""
+    for cls, path in public_classes(FILES):
+        if name(path).startswith(("src/dovetail/live/", "src/dovetail/train/")):
+            yield cls
+
+
+def test_classes_of_live_and_train_are_named_by_the_glossary_or_by_plain_words() -> None:
+    known = glossary_words() | plain_words()
+    strange = {cls: [w for w in words_of(cls) if not is_form_of(w, known)] for cls in named()}
+    assert {cls: words for cls, words in strange.items() if words} == {}
+
+
+def test_the_list_of_plain_words_is_short_and_each_is_used() -> None:
+    used = {word for cls in named() for word in words_of(cls)}
+    assert len(plain_words()) <= PLAIN_WORDS_MAX
+    assert [plain for plain in plain_words() if not any(is_form_of(w, {plain}) for w in used)] == []
+    assert plain_words() & glossary_words() == set()
+
+
+@pytest.mark.parametrize(
+    ("word", "base"),
+    [("stores", "store"), ("stored", "store"), ("running", "run"), ("queries", "query")],
+)
+def test_regular_forms_of_a_word_are_known_with_it(word: str, base: str) -> None:
+    assert is_form_of(word, {base})
+    assert not is_form_of(base + "room", {base})
+
+
+def branches(function: ast.AST) -> int:
+    """Returns the number of places where a function can go two ways, boolean operators included."""
+    count = 0
+    for node in ast.walk(function):
+        match node:
+            case ast.If() | ast.For() | ast.While() | ast.IfExp() | ast.ExceptHandler():
+                count += 1
+            case ast.match_case() | ast.Assert():
+                count += 1
+            case ast.comprehension():
+                count += 1 + len(node.ifs)
+            case ast.BoolOp():
+                count += len(node.values) - 1
+    return count
+
+
+def test_branches_are_counted() -> None:
+    code = (
+        "def f(a):\n    if a and a.b:\n        return [x for x in a if x]\n    return 1 if a else 2"
+    )
+    assert branches(ast.parse(code)) == 5
+
+
+def test_no_function_has_more_branches_than_a_reader_can_remember() -> None:
+    many = {
+        f"{name(path)}:{node.lineno} {node.name}": branches(node)
+        for path in FILES
+        for node in functions(path)
+        if branches(node) > BRANCHES_MAX
+    }
+    assert many == {}
 
 
 def annotations(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:

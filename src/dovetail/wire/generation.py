@@ -198,13 +198,15 @@ class WorkerGenerations:
                 return self._stall(event.why)
             case CheckpointDone():
                 self.save, self.leave = False, self.leave and not event.leaves
-            case Leaves():
-                self.has_left = True
-                return [Send(WorkerLeft(max(self.newest, self.entered), event.step))]
-            case Finished():
-                self.has_left = True
-                return [Send(event)]
+            case Leaves() | Finished():
+                return self._go(event)
         return []
+
+    def _go(self, event: Leaves | Finished) -> list[Instruction]:
+        self.has_left = True
+        if isinstance(event, Finished):
+            return [Send(event)]
+        return [Send(WorkerLeft(max(self.newest, self.entered), event.step))]
 
     def _regroup(self, order: Regroup) -> list[Instruction]:
         if order.generation <= self.newest:

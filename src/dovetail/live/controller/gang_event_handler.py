@@ -21,7 +21,7 @@ from dovetail.live.workers.gang_events import (
     GangFormed,
     GangStalled,
     GangVacated,
-    TrainJobMissing,
+    NoTrainJob,
 )
 from dovetail.wire.agent import WorkerEnded
 from dovetail.wire.worker import Finished, Saved, Training
@@ -52,7 +52,7 @@ class GangEventHandler:
                     self._saved(job, event.step)
                 case Finished():
                     self._finished(job, event.samples)
-                case TrainJobMissing():
+                case NoTrainJob():
                     self._train_job_missing(job)
                 case GangStalled():
                     self.terminations.stalled(job, event.silent_s)

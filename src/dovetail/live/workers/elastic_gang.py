@@ -15,7 +15,7 @@ from dovetail.live.workers.failure_detector import (
     FailureDetector,
     ReachedSince,
 )
-from dovetail.live.workers.gang_events import GangStalled, TrainJobMissing
+from dovetail.live.workers.gang_events import GangStalled, NoTrainJob
 from dovetail.live.workers.roster import HasRoom, IsFree, Roster
 from dovetail.live.workers.worker_state import Desired, Worker
 from dovetail.wire.agent import WorkerEnded, WorkerReport
@@ -321,7 +321,7 @@ class ElasticGang:
             # A program without a training job is not hung: it may be an ordinary one.
             if now >= roster.first.unspoken_at_s(roster.workers, rules.silent_s):
                 roster.first.unspoken = max(roster.workers)
-                roster.events.append(TrainJobMissing())
+                roster.events.append(NoTrainJob())
             return
         awake = [w for w in roster.by_number() if w.loading_until_s(rules.start_s) <= now]
         for worker in self.detector.evaluate(awake, now, reached):

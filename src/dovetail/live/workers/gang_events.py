@@ -33,7 +33,7 @@ class GangStalled:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainJobMissing:
+class NoTrainJob:
     """The first worker has made no training job for so long that it may never make one."""
 
 
@@ -43,14 +43,7 @@ class GangVacated:
 
 
 GangEvent = (
-    GangFormed
-    | GangStalled
-    | TrainJobMissing
-    | GangVacated
-    | WorkerEnded
-    | Training
-    | Saved
-    | Finished
+    GangFormed | GangStalled | NoTrainJob | GangVacated | WorkerEnded | Training | Saved | Finished
 )
 """`WorkerEnded` is of a wanted worker that should run, with the cause as `why`."""
 
