@@ -219,15 +219,15 @@ def worker(job: Shuffled, log: Path, environment: Mapping[str, str]) -> None:
 
 def _train(job: Shuffled, live: Job, t: Trained, tell: Any) -> None:
     members, gradients = live._membership, live._gradients
-    made = gradients.made
+    commit = gradients.commit
 
     def told() -> None:
-        made()
+        commit()
         digest = None if members.is_catching_up else live._parts.digest()
         step, loss = live._progress.step, gradients.loss()
         tell(made=step, generation=members.generation, loss=loss, digest=digest)
 
-    gradients.made = told  # type: ignore[method-assign]
+    gradients.commit = told  # type: ignore[method-assign]
 
     def body(ids: Tensor, x: Tensor, y: Tensor) -> None:
         step = live.steps_done

@@ -1,12 +1,13 @@
-"""The cost of a start, a move, a resize or a shrink, in every world.
+"""The cost of a start, a move, a resize or a shrink, as policies and simulations assume it.
 
 The cost is the seconds that a job occupies its GPUs without progress after it is placed. It is a
 model of its own, the same for every policy of a comparison (ALGORITHMS section 0). With a runtime
 like CoDDL's a job that keeps some of its GPUs trains on there while new ones are made ready, then
 switches within milliseconds (section 2.4; AFS section 4.3).
 
-The simulated world, the controller of a live cluster and synthetic jobs use it: `placed_how` is why
-a job is placed, `Switching` the cost, and `delay_s` the time until the job makes progress again.
+The simulated world, synthetic jobs and the controller of a live cluster use it: `placed_how` is why
+a job is placed, `Switching` the cost, and `delay_s` the time until the job makes progress again. A
+real elastic job is charged nothing for a resize in advance: it trains on, and its pause is measured.
 """
 
 from __future__ import annotations

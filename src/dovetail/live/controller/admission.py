@@ -100,13 +100,13 @@ class Admission:
             self.tables.withdraw(job.row)
         else:
             # Also for a task that an earlier controller put into the queue.
-            self._limits.take(job)
+            self._limits.acquire(job)
             if job.row not in self.tables.state.waiting:
                 self.tables.arrive(job.row)
         if (record.reason, record.detail) != (reason, detail):
             self.jobs.write(job, replace(job.record, reason=reason, detail=detail))
         if reason:
-            for other in self._limits.give(job):
+            for other in self._limits.release(job):
                 self.consider(other)
 
     def _obstacle(self, job: LiveJob) -> tuple[str, str]:

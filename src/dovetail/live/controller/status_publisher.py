@@ -105,7 +105,7 @@ class StatusPublisher:
             placement=state.plan.placed[row],
             members=job.record.members,
             done_s=self._tables.done_s(row),
-            # The tables count on the expected end of the start, but nothing trains before that.
+            # The tables assume the expected time of the start; until it is reported nothing trains.
             rate=state.rate[row] if not job.starting else 0.0,
             since_s=self._tables.now,
             left_s=state.left_s((row,))[0],

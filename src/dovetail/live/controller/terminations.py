@@ -20,15 +20,15 @@ from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.workers.roster import END, SAVE, WAIT
 from dovetail.live.workers.rules import Rules
 
-HOW = {
+LOGGED_END = {
     Transition.FINISHED: ENDS[COMPLETED],
     Transition.CANCELLED: ENDS[CANCELLED],
     Transition.TIMED_OUT: ENDS[TIMEOUT],
     Transition.DEADLINE: ENDS[TIMEOUT],
 }
-"""How the log and the forecast name an ending; all others failed."""
-RETRIED = {"NodeFail": Transition.NODE_FAILED, "OutOfMemory": Transition.OUT_OF_MEMORY}
-"""How a job that is not retried ends, by the reason; all others failed."""
+"""The word of the log and the forecast for an ending; all others failed."""
+END_UNLESS_RETRIED = {"NodeFail": Transition.NODE_FAILED, "OutOfMemory": Transition.OUT_OF_MEMORY}
+"""The ending of a job that is not retried, by the reason; all others failed."""
 NEARLY = 0.9
 """A job that completes with less than this part of its stated work done has stopped early."""
 NO_JOB = "NoTrainJob"
@@ -70,7 +70,7 @@ class Terminations:
             reason, detail = _unused_gpus(job)
         # The tables free its GPUs at once, so that the policy can plan with them. No worker of
         # another job starts there before the agents report that the old ones are gone.
-        self.tables.end(row, HOW.get(transition, ENDS[FAILED]))
+        self.tables.end(row, LOGGED_END.get(transition, ENDS[FAILED]))
         self.meter.ended(row)
         ended = replace(
             job.record,
@@ -162,7 +162,7 @@ class Terminations:
         """
         record, spec = job.record, job.spec
         if not spec.requeue or (record.retries >= spec.retries and not is_counted):
-            transition = RETRIED.get(reason, Transition.FAILED)
+            transition = END_UNLESS_RETRIED.get(reason, Transition.FAILED)
             if record.retries:
                 detail = f"{detail}; it was tried {record.retries + 1} times"
             self.end(job, transition, reason=reason, detail=detail, code=code)

@@ -13,7 +13,7 @@ from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.controller.terminations import RETRIED, Terminations
+from dovetail.live.controller.terminations import END_UNLESS_RETRIED, Terminations
 from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.jobs.lifecycle import Transition
 from dovetail.live.jobs.record import GangMember
@@ -101,7 +101,7 @@ class WorkerLoss:
             self.terminations.requeue(job, "failed", job.spec.grace_s)
             self.terminations.retry(job, reason, detail, code=code, is_counted=is_counted)
         else:
-            transition = RETRIED.get(reason, Transition.FAILED)
+            transition = END_UNLESS_RETRIED.get(reason, Transition.FAILED)
             self.terminations.end(job, transition, reason=reason, detail=detail, code=code)
 
     def _separate(self, job: LiveJob, death: WorkerEnded) -> bool:

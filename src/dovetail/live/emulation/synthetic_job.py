@@ -1,8 +1,9 @@
 """One synthetic job: workers that follow the protocol of real elastic ones, around a clock.
 
 Pure: orders and the present come in; messages and ends of workers are collected in `out`. The
-caller sets how fast the job goes (`pace`). Costs and their timing are those of `sim.world`, so that
-an emulated run and a simulated one differ only by the delay of messages.
+caller sets how fast the job goes (`pace`). Costs and their timing are those of `sim.world`, but
+for `one-by-one` and `per-start:profile`; else an emulated run and a simulated one differ only by
+the delay of messages.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Devices:
 
     @property
     def are_gpus(self) -> bool:
-        """True if these are GPUs and no slots."""
+        """True if these are GPUs, not CPU slots."""
         return not self.cores
 
 

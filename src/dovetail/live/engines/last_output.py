@@ -11,7 +11,7 @@ LAST_BYTES, LAST_LINES = 1 << 14, 60
 
 
 def output_size(workdir: str, output: str) -> int:
-    """Returns from where on in its output a worker writes that is started now."""
+    """Returns the offset at which a worker that starts now begins to write."""
     try:
         return os.stat(Path(workdir, output)).st_size
     except OSError:
@@ -19,9 +19,9 @@ def output_size(workdir: str, output: str) -> int:
 
 
 def last_lines(workdir: str, output: str, begin: int) -> str:
-    """Returns the last lines written from a place on; nothing of what is no file. Raises OSError.
+    """Returns the last lines from an offset on; empty if it is no regular file. Raises OSError.
 
-    What is before was written by an earlier worker.
+    An earlier worker wrote the bytes before the offset.
     """
     file = os.open(
         Path(workdir, output), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

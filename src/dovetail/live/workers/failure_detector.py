@@ -22,7 +22,7 @@ class FailureDetector:
     """What is known of the failures in one gang.
 
     A lost generation is suspected for `lost_s` before its workers are asked to show that they
-    live; a worker that has not answered `hung_s` later hangs.
+    live; a worker that has not answered `hung_s` after the suspicion hangs.
     """
 
     def __init__(self, lost_s: float, hung_s: float) -> None:
@@ -77,7 +77,7 @@ class FailureDetector:
         for generation, first_s in sorted(self._suspected_s.items()):
             inside = [w for w in workers if generation in (w.entered, w.regroup_sent)]
             if not inside or self.is_broken(generation):
-                # What broke it is known: there is no culprit to find any more.
+                # Its workers are gone, or the one that broke it is known: nobody is to be found.
                 del self._suspected_s[generation]
                 continue
             # Every worker that lives answers an Abandon with `Lost`, also one that still computes.

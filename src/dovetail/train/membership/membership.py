@@ -52,7 +52,7 @@ WAIT_S = 0.1
 ITERATIONS_OF_PATIENCE = 10
 """A training loop that shows no life for longer, and for longer than the stall, hangs."""
 SAVE, LEAVE, LEARN, AGAIN = 2, 3, 4, 5
-"""Places in the announcement, after the generation and its square."""
+"""Indices in the announcement, after the generation and its square."""
 
 
 class LeavingJob(Exception):
