@@ -7,7 +7,7 @@ switches within milliseconds (section 2.4; AFS section 4.3).
 
 The simulated world, synthetic jobs and the controller of a live cluster use it: `placed_how` is why
 a job is placed, `Switching` the cost, and `delay_s` the time until the job makes progress again. A
-real elastic job is charged nothing for a resize in advance: it trains on, and its pause is measured.
+real elastic job is charged nothing in advance for a resize: it trains on, its pause is measured.
 """
 
 from __future__ import annotations

@@ -10,13 +10,13 @@ class Rules:
     """The timeouts and periods of a live world.
 
     A node is down after `node_patience_s` of silence. An order is repeated every `resend_s` until
-    its effect is reported, and inventories are requested every `inventory_every_s`. A
-    generation that is not ready `ready_s` after its order, or whose collectives fail, is suspected;
-    a worker that is silent for `hung_s` from then on is killed. A job without reports for `stall_s` is started anew. Before its
-    first message a program may load for `start_s`; the first worker of a job with a range of GPUs
-    counts as running after `silent_s` without one. A gang waits `yield_s` for GPUs that are in use
-    before it changes over without them. A job that failed by no fault of its own is retried after
-    the next of `backoff_s`.
+    its effect is reported, and inventories are requested every `inventory_every_s`. A generation
+    that is not ready `ready_s` after its order, or whose collectives fail, is suspected; a worker
+    that is silent for `hung_s` from then on is killed. A job without reports for `stall_s` is
+    started anew. Before its first message a program may load for `start_s`; the first worker of a
+    job with a range of GPUs counts as running after `silent_s` without one. A gang waits `yield_s`
+    for GPUs that are in use before it changes over without them. A job that failed by no fault of
+    its own is retried after the next of `backoff_s`.
     """
 
     node_patience_s: float = 10.0
