@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +20,7 @@ from dovetail.live.server.messages.listing import JobList, ListJobs
 from dovetail.live.server.protocol import line_of_question
 from dovetail.live.server.server import Server
 from dovetail.live.store.record_codec import record_of, record_text
-from dovetail.wire.agent import AgentOrder, StartWorker
+from dovetail.wire.agent import AgentOrder
 from dovetail.wire.codec import LINE_BYTES_MAX
 from dovetail.wire.spec_faults import COMMAND_BYTES_MAX, ENVIRONMENT_BYTES_MAX
 from dovetail.wire.submission import Submission
@@ -45,7 +46,8 @@ def test_the_longest_request_is_read_again_and_starts_its_worker(cluster: ByHand
     assert isinstance(listed, JobList) and [row.job for row in listed.jobs] == [1]
     kept = cluster.store.find(1)
     assert kept is not None and kept.spec.environment == longest.environment
-    start = StartWorker(1, 0, 1, 0, launcher_in(cluster.home / "jobs")(1, kept.spec))
+    order = launcher_in(cluster.home / "jobs")(1, kept.spec)
+    start = replace(order, worker=0, generation=1, gpu=0)
     assert len(TO_AGENTS.encode(Addressed(0, AgentOrder(1, start=start)))) <= LINE_BYTES_MAX
 
 

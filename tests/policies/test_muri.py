@@ -216,7 +216,7 @@ class Interleaving(PolicyConformance):
 
     def test_jobs_do_take_turns_under_every_placement(self) -> None:
         for placing in PLACINGS:
-            facts = self._play(small_scene(self.seeds[0], placing=placing), self._made())
+            facts = self._play(small_scene(self.seeds[0], placing=placing), self._built())
             seated = {f.job for f in facts if isinstance(f, Started) and f.placement.interleave}
             assert len(seated) > JOBS // 4, f"{placing}: {sorted(seated)}"
 
