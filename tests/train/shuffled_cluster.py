@@ -74,8 +74,8 @@ RULES = Rules(
     decision_limit_s=1e9,
 )
 """Nothing that hangs is mended by patience that runs out."""
-WAITING = replace(RULES, ready_s=5.0)
-"""But where workers are frozen: one that prepares to join is noticed by nothing else."""
+WAITING = replace(RULES, ready_s=5.0, start_s=20.0)
+"""But where workers are frozen: one that loads or prepares to join is noticed by nothing else."""
 
 
 class Killed(BaseException):
