@@ -20,18 +20,9 @@ from dovetail.live.store.database import FORMAT, Database, format_of
 from dovetail.live.store.queries import Queries, StoreReader
 from dovetail.live.store.store import Store
 from store_audit import audit
+from store_format_1 import FORMAT_1
 
 HERE = Path(__file__).parent / "released_home"
-TO_FORMAT_1 = """
-DROP TRIGGER job_added; DROP TRIGGER job_removed; DROP TRIGGER job_changed;
-DROP TABLE job_counts;
-DROP INDEX jobs_by_user_state; DROP INDEX jobs_by_name_state;
-DROP INDEX jobs_ended_by_state; DROP INDEX jobs_ended_by_user;
-CREATE INDEX jobs_by_name ON jobs(name, number);
-CREATE INDEX jobs_by_user ON jobs(user, number);
-PRAGMA user_version=1;
-"""
-"""Format 1 had the same tables, and lists that were slower."""
 ENDED = {
     "1": "COMPLETED", "2_0": "COMPLETED", "2_1": "COMPLETED", "2_2": "COMPLETED", "8": "CANCELLED",
 }  # fmt: skip
@@ -42,7 +33,7 @@ UNFINISHED = {5: State.RUNNING, 6: State.PENDING, 7: State.PENDING} | dict.fromk
 
 def statements(version: int) -> str:
     text = (HERE / "store_format_2.sql").read_text(encoding="utf-8")
-    return text if version == 2 else text + TO_FORMAT_1
+    return text if version == 2 else text + FORMAT_1
 
 
 @pytest.fixture(params=[1, 2], ids=["format 1", "format 2"])

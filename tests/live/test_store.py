@@ -20,6 +20,7 @@ from dovetail.live.store.queries import JobFilter, Queries, StoreReader
 from dovetail.live.store.store import Store, add_jobs, add_requests
 from dovetail.record.log import fact_of
 from dovetail.wire.spec import JobSpec
+from store_format_1 import FORMAT_1
 
 SCRIPT = "#!/bin/sh\necho $HOME `id`\n"
 
@@ -265,18 +266,6 @@ def test_files_that_are_no_store_are_refused_in_one_sentence(tmp_path: Path) -> 
     (tmp_path / "empty.db").touch()
     with pytest.raises(InputError, match=r"the store is empty \(start a controller"):
         StoreReader(tmp_path / "empty.db")
-
-
-FORMAT_1 = """
-DROP TRIGGER job_added; DROP TRIGGER job_removed; DROP TRIGGER job_changed;
-DROP TABLE job_counts;
-DROP INDEX jobs_by_user_state; DROP INDEX jobs_by_name_state;
-DROP INDEX jobs_ended_by_state; DROP INDEX jobs_ended_by_user;
-CREATE INDEX jobs_by_name ON jobs(name, number);
-CREATE INDEX jobs_by_user ON jobs(user, number);
-PRAGMA user_version=1;
-"""
-"""Makes a store what the version before wrote."""
 
 
 def test_a_store_of_the_format_before_is_read_and_brought_up_to_date(path: Path) -> None:
