@@ -199,10 +199,10 @@ class WorkerGenerations:
             case CheckpointDone():
                 self.save, self.leave = False, self.leave and not event.leaves
             case Leaves() | Finished():
-                return self._go(event)
+                return self._end(event)
         return []
 
-    def _go(self, event: Leaves | Finished) -> list[Instruction]:
+    def _end(self, event: Leaves | Finished) -> list[Instruction]:
         self.has_left = True
         if isinstance(event, Finished):
             return [Send(event)]
