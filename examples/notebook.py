@@ -18,7 +18,7 @@ print(ranking.ranked.select("policy", "avg_jct_s", "ratio_to_baseline", "x_bound
 
 # %% One run in depth: every job, the cluster over time, who waited.
 run = dt.simulate(trace, "srtf", cluster="8x8")
-waits = run.jobs.group_by("size_class").agg(pl.col("queue_s").mean()).sort("size_class")
+waits = run.jobs.group_by("size_class").agg(pl.col("wait_s").mean()).sort("size_class")
 print(waits)
 print(run.series.select("t_s", "waiting", "held_gpus").tail(3))
 

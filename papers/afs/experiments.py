@@ -38,7 +38,7 @@ from papers.frame.experiment import (
 from papers.frame.scope import Scope
 
 KEPT = (
-    *("avg_jct_s", "median_jct_s", "p99_jct_s", "avg_queue_s", "makespan_s", "left_out"),
+    *("avg_jct_s", "median_jct_s", "p99_jct_s", "avg_time_to_start_s", "makespan_s", "left_out"),
     *("avg_queue_length", "cluster_efficiency", "avg_blocking_index", "gpu_utilization"),
     *("preemptions", "resizes"),
 )

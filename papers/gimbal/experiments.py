@@ -94,7 +94,7 @@ class GimbalRun(PaperRun[GimbalWorkload]):
             "jct": float(jct_s.mean()) / HOUR_S,
             "jct longer": float(jct_s[longer].mean()) / HOUR_S,
             "jct shorter": float(jct_s[~longer].mean()) / HOUR_S,
-            "queue": float(jobs["queue_s"].to_numpy().mean()) / HOUR_S,
+            "queue": float(jobs["time_to_start_s"].to_numpy().mean()) / HOUR_S,
             "makespan": float(result.number("makespan_s") or 0.0) / HOUR_S,
             "met": float(met.sum()),
             **{f"met {c}": float(met[of_class == c].sum()) for c in CLASSES},

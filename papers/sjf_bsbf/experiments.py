@@ -43,7 +43,7 @@ class SjfBsbfRun(PaperRun[SjfBsbfWorkload]):
         """Returns mean JCT and time not running of each class and model, in hours."""
         jobs = result.jobs
         jct_h = jobs["jct_s"].to_numpy() / HOUR_S
-        waits_h = jobs["nonrunning_s"].to_numpy() / HOUR_S
+        waits_h = jobs["wait_s"].to_numpy() / HOUR_S
         large = jobs["gpus"].to_numpy() > LARGE_ABOVE_GPUS
         numbers = {"makespan_h": float(result.number("makespan_s") or 0.0) / HOUR_S}
         for name, rows in zip(CLASSES, (large | ~large, large, ~large), strict=True):

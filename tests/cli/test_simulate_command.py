@@ -21,7 +21,7 @@ KEYS = (
     "avg_jct_s",
     "median_jct_s",
     "p99_jct_s",
-    "avg_queue_s",
+    "avg_time_to_start_s",
     "total_flow_s",
     "makespan_s",
     "gpu_utilization",

@@ -30,8 +30,8 @@ def test_the_jobs_of_a_run() -> None:
     assert jobs["start_s"].to_list() == [0, 5, 8]
     assert jobs["finish_s"].to_list() == [5, 8, 13]
     assert jobs["jct_s"].to_list() == [5, 7, 11]
-    assert jobs["queue_s"].to_list() == [0, 4, 6]
-    assert jobs["nonrunning_s"].to_list() == [0, 4, 6]
+    assert jobs["time_to_start_s"].to_list() == [0, 4, 6]
+    assert jobs["wait_s"].to_list() == [0, 4, 6]
     assert jobs["service_gpu_s"].to_list() == [5, 3, 5]
     assert jobs["slowdown"].to_list() == [1.25, 3.5, 2.75]
     assert jobs["end"].to_list() == ["completed", "completed", "cancelled"]
@@ -41,8 +41,8 @@ def test_the_jobs_of_a_run() -> None:
 def test_a_preempted_job_queues_once_and_does_not_run_twice() -> None:
     story = play([Row(1, 9), Row(1, 2, submit_s=3)], "srtf", "1x1", switching="restart:1")
     jobs = job_frame(story.scene.trace, story.tally)
-    assert jobs["queue_s"].to_list() == [0, 0]
-    assert jobs["nonrunning_s"].to_list() == [2, 0]
+    assert jobs["time_to_start_s"].to_list() == [0, 0]
+    assert jobs["wait_s"].to_list() == [2, 0]
     assert jobs["preemptions"].to_list() == [1, 0]
 
 
@@ -51,8 +51,8 @@ def test_a_job_that_never_ran_queued_all_its_life() -> None:
     story = play(rows, "fifo", "1x1", cancelled_by_clock=True)
     jobs = job_frame(story.scene.trace, story.tally)
     assert jobs["start_s"].to_list() == [0, None]
-    assert jobs["queue_s"].to_list() == [0, 4]
-    assert jobs["nonrunning_s"].to_list() == [0, 4]
+    assert jobs["time_to_start_s"].to_list() == [0, 4]
+    assert jobs["wait_s"].to_list() == [0, 4]
     assert jobs["service_gpu_s"].to_list() == [9, 0]
 
 
@@ -67,7 +67,7 @@ def test_the_summary_by_hand() -> None:
     assert said["median_jct_s"] == 4
     assert said["p99_jct_s"] == 5
     assert said["total_flow_s"] == 11
-    assert said["avg_queue_s"] == pytest.approx(1 / 3)
+    assert said["avg_time_to_start_s"] == pytest.approx(1 / 3)
     assert said["makespan_s"] == 7
     assert said["gpu_utilization"] == pytest.approx(10 / 14)
     assert said["cluster_efficiency"] == pytest.approx(10 / 14)

@@ -58,8 +58,8 @@ def test_what_a_job_waited_that_began_anew_counts_from_then(tmp_path: Path) -> N
     recording = read_recording(tmp_path / "events.jsonl")
     one, two = recording.jobs().to_dicts()
     assert one["submit_s"] == pytest.approx(5000.0, abs=1.0)
-    assert one["queue_s"] < 1.0 and one["jct_s"] == pytest.approx(300.0, abs=30.0)
-    assert 0 <= one["nonrunning_s"] < 30.0 and two["submit_s"] == pytest.approx(20.0)
+    assert one["time_to_start_s"] < 1.0 and one["jct_s"] == pytest.approx(300.0, abs=30.0)
+    assert 0 <= one["wait_s"] < 30.0 and two["submit_s"] == pytest.approx(20.0)
     mean_s = (one["jct_s"] + two["jct_s"]) / 2
     assert summary_of(recording)["avg_jct_s"] == pytest.approx(mean_s)
     # The order in which the controller knew them stays.

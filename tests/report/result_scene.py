@@ -100,14 +100,15 @@ def finished(jobs, start, spans, series, nodes, per_node, policy) -> RunResult: 
     starts = np.array([start[i] for i in range(len(jobs))])
     frame = jobs.with_columns(
         pl.Series("start_s", starts),
-        queue_s=pl.Series(starts) - pl.col("submit_s"),
+        time_to_start_s=pl.Series(starts) - pl.col("submit_s"),
         finish_s=pl.Series(starts) + SWITCH_S + pl.col("duration_s"),
         queue=pl.lit("main"),
+        account=pl.lit(""),
         recurrence=pl.lit(""),
         end=pl.lit("completed"),
         preemptions=pl.lit(0, pl.Int64),
         service_gpu_s=pl.col("duration_s") * pl.col("gpus"),
-    ).with_columns(jct_s=pl.col("finish_s") - pl.col("submit_s"), nonrunning_s=pl.col("queue_s"))
+    ).with_columns(jct_s=pl.col("finish_s") - pl.col("submit_s"), wait_s=pl.col("time_to_start_s"))
     frame = frame.with_columns(slowdown=pl.col("jct_s") / pl.col("duration_s"))
     frame = frame.select([pl.col(c).cast(t) for c, t in JOB_COLUMNS.items()])
     makespan = float(frame["finish_s"].max() or 0.0) - float(frame["submit_s"].min() or 0.0)
@@ -137,7 +138,8 @@ def finished(jobs, start, spans, series, nodes, per_node, policy) -> RunResult: 
             "avg_jct_s": frame["jct_s"].mean(),
             "median_jct_s": frame["jct_s"].median(),
             "p99_jct_s": frame["jct_s"].quantile(0.99, "higher"),
-            "avg_queue_s": frame["queue_s"].mean(),
+            "avg_wait_s": frame["wait_s"].mean(),
+            "avg_time_to_start_s": frame["time_to_start_s"].mean(),
             "makespan_s": makespan,
             "gpu_utilization": (useful + switching) / capacity if capacity else None,
             "bound_s": frame["service_gpu_s"].mean(),
@@ -155,7 +157,7 @@ def finished(jobs, start, spans, series, nodes, per_node, policy) -> RunResult: 
             "idle_empty": idle * 0.6,
             "down": 0.0,
         },
-        splits={k: split(frame, k) for k in ("size_class", "user", "queue", "model")},
+        splits={k: split(frame, k) for k in ("size_class", "user", "account", "queue", "model")},
     )
 
 
@@ -167,7 +169,8 @@ def split(frame: pl.DataFrame, by: str) -> pl.DataFrame:
             pl.col("jct_s").mean().alias("avg_jct_s"),
             pl.col("jct_s").median().alias("median_jct_s"),
             pl.col("jct_s").quantile(0.99, "higher").alias("p99_jct_s"),
-            pl.col("queue_s").mean().alias("avg_queue_s"),
+            pl.col("wait_s").mean().alias("avg_wait_s"),
+            pl.col("time_to_start_s").mean().alias("avg_time_to_start_s"),
         )
         .sort("group")
         .select([pl.col(c).cast(t) for c, t in SPLIT_COLUMNS.items()])

@@ -104,7 +104,7 @@ def test_the_sentence_names_the_best_its_gain_its_bound_and_who_pays():
     comparison = named(["fifo", "srtf"], [2000.0, 1000.0], "fifo")
     jobs = comparison.results["fifo"].jobs.head(2).with_columns(size_class=pl.Series(["1", ">8"]))
     results = {
-        n: replace(r, jobs=jobs.with_columns(nonrunning_s=pl.Series([10.0, wait_s])))
+        n: replace(r, jobs=jobs.with_columns(wait_s=pl.Series([10.0, wait_s])))
         for (n, r), wait_s in zip(comparison.results.items(), (100.0, 180.0), strict=True)
     }
     assert comparison_sentence(replace(comparison, results=results)) == (
@@ -175,7 +175,7 @@ def test_the_ranking_fits_80_columns_one_line_a_policy():
         "bound",
         "99",
         "%",
-        "queue",
+        "wait",
         "GPUs",
         "preempt",
     ]

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dovetail.core.errors import InputError
-from dovetail.core.job import JobTable, Labels
-from dovetail.core.trace import CANCELLED, COMPLETED, FAILED, TIMEOUT, Trace
+from dovetail.core.job import LABELS, JobTable, Labels
+from dovetail.core.trace import CANCELLED, COMPLETED, FAILED, TIMEOUT, Recorded, Trace
 from dovetail.traces.canonical import read_trace, write_trace
 
 FULL = """\
@@ -165,10 +165,7 @@ def traces(draw: st.DrawFn) -> Trace:
     numeric = all(i.isascii() and i.isdecimal() for i in ids)
     order = sorted(range(n), key=lambda i: (submit[i], int(ids[i]) if numeric else ids[i].encode()))
     gpus = column(st.integers(1, 64)).astype(np.int64)
-    labels = {
-        name: Labels.of([draw(st.just("") | words) for _ in range(n)])
-        for name in ("user", "queue", "recurrence", "model", "gpu_type")
-    }
+    labels = {name: Labels.of([draw(st.just("") | words) for _ in range(n)]) for name in LABELS}
     submit = submit[order]
     jobs = JobTable.build(
         [ids[i] for i in order],
@@ -189,13 +186,25 @@ def traces(draw: st.DrawFn) -> Trace:
     )
     iterations = column(st.floats(1e-3, 1e12) | st.just(np.nan))
     end = column(st.integers(0, 3)).astype(np.int8)
-    return Trace(jobs, column(st.floats(1e-3, 1e9)), iterations, end)
+    duration_s = column(st.floats(1e-3, 1e9))
+    started = st.floats(0, 1e9, allow_subnormal=False) | st.just(np.nan)
+    wait_s = column(started)
+    recorded = Recorded(
+        submit + column(started),
+        submit + column(started),
+        wait_s,
+        column(st.integers(0, 9)).astype(np.int64),
+        Labels.of([draw(st.just("") | words) for _ in range(n)]),
+    )
+    # A trace in which no start is known has no record.
+    known = bool(np.isfinite(recorded.start_s).any())
+    return Trace(jobs, duration_s, iterations, end, recorded=recorded if known else None)
 
 
 def assert_same(one: Trace, other: Trace) -> None:
     left, right = one.jobs, other.jobs
     assert left.job_id == right.job_id
-    for name in ("user", "queue", "recurrence", "model", "gpu_type"):
+    for name in LABELS:
         assert getattr(left, name).texts() == getattr(right, name).texts()
     for name in ("submit_s", "gpus", "min_gpus", "max_gpus", "priority", "batch_size", "cpus"):
         assert getattr(left, name).tolist() == getattr(right, name).tolist()
@@ -206,6 +215,12 @@ def assert_same(one: Trace, other: Trace) -> None:
     assert one.duration_s.tolist() == other.duration_s.tolist()
     np.testing.assert_array_equal(one.iterations, other.iterations)
     assert one.end.tolist() == other.end.tolist()
+    assert (one.recorded is None) == (other.recorded is None)
+    if one.recorded is not None and other.recorded is not None:
+        for name in ("start_s", "end_s", "wait_s", "restarts"):
+            columns = getattr(one.recorded, name), getattr(other.recorded, name)
+            np.testing.assert_array_equal(*columns)
+        assert one.recorded.nodes.texts() == other.recorded.nodes.texts()
 
 
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])

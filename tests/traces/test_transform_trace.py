@@ -1,5 +1,7 @@
 """Traces made from traces, on small traces whose answers are worked by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable, Labels
-from dovetail.core.trace import Trace
+from dovetail.core.trace import Recorded, Trace
 from dovetail.core.units import DAY_S
 from dovetail.traces import transform
 
@@ -140,3 +142,23 @@ def test_shares_outside_zero_to_one_are_refused(share: float) -> None:
         transform.adopted(trace, elastic=share, seed=0)
     with pytest.raises(InputError, match="keep"):
         transform.thinned(trace, share, seed=0)
+
+
+def test_the_record_follows_the_clock_and_leaves_with_its_times() -> None:
+    jobs = JobTable.build(("a", "b"), np.array([10.0, 40.0]), np.array([1, 1]))
+    record = Recorded(
+        np.array([20.0, np.nan]),
+        np.array([50.0, 60.0]),
+        np.array([15.0, np.nan]),
+        np.array([1, 0]),
+        Labels.of(["n1", ""]),
+    )
+    trace = replace(Trace.of(jobs, np.array([25.0, 5.0])), recorded=record)
+    shifted = transform.rebased(trace).recorded
+    assert shifted is not None
+    assert shifted.start_s[0] == 10 and shifted.wait_s[0] == 15
+    half = transform.compressed(trace, 2.0).recorded
+    assert half is not None
+    assert half.start_s[0] == 10 and half.end_s.tolist() == [25, 30] and half.wait_s[0] == 7.5
+    assert transform.stretched(trace, 2.0).recorded is None
+    assert transform.thinned(trace, 1.0, seed=0).recorded is None

@@ -58,6 +58,9 @@ class JobRequest:
     min_gpus: int
     max_gpus: int
     user: str = ""
+    account: str = ""
+    qos: str = ""
+    reservation: str = ""
     queue: str = ""
     recurrence: str = ""
     model: str = ""
@@ -112,7 +115,7 @@ class Labels:
         return Labels(self.codes[rows], self.names)
 
 
-LABELS = ("user", "queue", "recurrence", "model", "gpu_type")
+LABELS = ("user", "account", "qos", "reservation", "queue", "recurrence", "model", "gpu_type")
 """The text columns of a table."""
 NUMBERS = tuple(f.name for f in fields(JobRequest) if f.name not in ("job_id", "graph", *LABELS))
 """The columns of numbers, called as in a `JobRequest`."""
@@ -133,6 +136,9 @@ class JobTable:
     min_gpus: Ints
     max_gpus: Ints
     user: Labels
+    account: Labels
+    qos: Labels
+    reservation: Labels
     queue: Labels
     recurrence: Labels
     model: Labels

@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.core.job import Floats, JobTable
+from dovetail.core.job import Floats, Ints, JobTable, Labels
 
 COMPLETED, FAILED, CANCELLED, TIMEOUT = 0, 1, 2, 3
 ENDS = ("completed", "failed", "cancelled", "timeout")
 """How a job can end; the position is the code used in `Trace.end`."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What happened to each job on the cluster that wrote the log, row by row.
+
+    Times are on the clock of `submit_s`; NaN where the log does not record them. `start_s` is the
+    first start, `end_s` the last end, `wait_s` all time between submission and end without GPUs,
+    `restarts` the starts after the first. `nodes` are node names as Slurm writes them, `n[01-03]`.
+    """
+
+    start_s: Floats
+    end_s: Floats
+    wait_s: Floats
+    restarts: Ints
+    nodes: Labels
+
+    def take(self, rows: NDArray[np.int64]) -> Recorded:
+        """Returns the record restricted to `rows`, in that order."""
+        return Recorded(
+            self.start_s[rows],
+            self.end_s[rows],
+            self.wait_s[rows],
+            self.restarts[rows],
+            self.nodes.take(rows),
+        )
+
+    def retimed(self, shift_s: float, scale: float) -> Recorded:
+        """Returns the record with all times shifted, then multiplied by `scale`."""
+        return replace(
+            self,
+            start_s=(self.start_s + shift_s) * scale,
+            end_s=(self.end_s + shift_s) * scale,
+            wait_s=self.wait_s * scale,
+        )
+
+    def __len__(self) -> int:
+        return len(self.start_s)
 
 
 @dataclass(frozen=True)
@@ -20,7 +58,8 @@ class Trace:
 
     `duration_s` is the run time alone on the requested GPUs, well placed: the job's work.
     `iterations` is NaN where the trace has none. `end` has positions in `ENDS`.
-    `counts`: the source rows that were read, rejected and adjusted, by reason.
+    `counts`: the source rows that were read, rejected and adjusted, by reason. `recorded` is None
+    where the source has no start times, or where the trace was changed so that they say nothing.
     """
 
     jobs: JobTable
@@ -29,12 +68,15 @@ class Trace:
     end: NDArray[np.int8]
     name: str = ""
     counts: dict[str, int] = field(default_factory=dict)
+    recorded: Recorded | None = None
 
     def __post_init__(self) -> None:
         n = len(self.jobs)
         for name in ("duration_s", "iterations", "end"):
             if len(getattr(self, name)) != n:
                 raise ValueError(f"{name} must have one entry for each of the {n} jobs")
+        if self.recorded is not None and len(self.recorded) != n:
+            raise ValueError(f"recorded must have one row for each of the {n} jobs")
         if n and not (np.isfinite(self.duration_s).all() and (self.duration_s > 0).all()):
             raise ValueError("every duration must be finite and positive")
 
@@ -56,4 +98,5 @@ class Trace:
             self.end[rows],
             self.name,
             self.counts,
+            None if self.recorded is None else self.recorded.take(rows),
         )

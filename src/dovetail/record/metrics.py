@@ -1,6 +1,7 @@
 """Computes the metrics of a run from its tally: `jobs.csv`, the summary and the splits.
 
-Definitions (DESIGN section 5): JCT = finish - submission. Queueing = submission to first start.
+Definitions (DESIGN section 5): JCT = finish - submission. Waiting = all
+time without GPUs, also after a preemption; time to start = submission to first start.
 Makespan = last finish - first submission. QL, CE and BI are averages over time from the first
 submission to the last finish (AFS section 2.2). p99 is the nearest rank. GPU utilization =
 GPU-seconds held (a shared GPU once) over capacity.
@@ -63,8 +64,8 @@ def job_frame(trace: Trace, tally: Tally) -> pl.DataFrame:
     start = np.array(tally.start_s)
     ended = np.where(np.isfinite(finish), finish, np.nan)
     jct = ended - submit
-    # A job that was cancelled while it waited never started: it queued all its life.
-    queue = np.where(np.isfinite(start), start - submit, jct)
+    # A job that was cancelled while it waited never started: it waited all its life.
+    to_start = np.where(np.isfinite(start), start - submit, jct)
     frame = pl.DataFrame(
         {
             "job_id": jobs.job_id,
@@ -72,13 +73,14 @@ def job_frame(trace: Trace, tally: Tally) -> pl.DataFrame:
             "start_s": np.where(np.isfinite(start), start, np.nan),
             "finish_s": ended,
             "jct_s": jct,
-            "queue_s": queue,
-            "nonrunning_s": jct - np.array(tally.running_s),
+            "time_to_start_s": to_start,
+            "wait_s": jct - np.array(tally.running_s),
             "service_gpu_s": np.array(tally.service_gpu_s),
             "slowdown": jct / trace.duration_s,
             "preemptions": np.array(tally.preemptions, dtype=np.int64),
             "gpus": jobs.gpus,
             "user": jobs.user.texts(),
+            "account": jobs.account.texts(),
             "queue": jobs.queue.texts(),
             "recurrence": jobs.recurrence.texts(),
             "model": jobs.model.texts(),
@@ -123,7 +125,8 @@ def split_frame(jobs: pl.DataFrame, by: str) -> pl.DataFrame:
             jct.mean().alias("avg_jct_s"),
             jct.median().alias("median_jct_s"),
             jct.sort().get(((pl.len() * 99 + 99) // 100 - 1).cast(pl.Int64)).alias("p99_jct_s"),
-            pl.col("queue_s").mean().alias("avg_queue_s"),
+            pl.col("wait_s").mean().alias("avg_wait_s"),
+            pl.col("time_to_start_s").mean().alias("avg_time_to_start_s"),
         )
         .sort(["jobs", "group"], descending=[True, False])
     )
@@ -210,8 +213,8 @@ def summarize(
         "avg_jct_s": float(jct.mean()) if len(jct) else None,
         "median_jct_s": float(np.median(jct)) if len(jct) else None,
         "p99_jct_s": nearest_rank(jct, 0.99) if len(jct) else None,
-        "avg_queue_s": _mean(done["queue_s"]),
-        "avg_nonrunning_s": _mean(done["nonrunning_s"]),
+        "avg_wait_s": _mean(done["wait_s"]),
+        "avg_time_to_start_s": _mean(done["time_to_start_s"]),
         "total_flow_s": float(jct.sum()) if len(jct) else None,
         "makespan_s": span_s,
         "gpu_utilization": sums["held"] / capacity if capacity else None,

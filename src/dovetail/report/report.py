@@ -202,7 +202,7 @@ def _bound_words(comparison: Comparison) -> str:
 
 def _policy_table(comparison: Comparison) -> str:
     heads = ["policy", "mean JCT", "95 % interval", "vs baseline", "x bound", "median", "99 %"]
-    heads += ["in queue", "makespan", "GPUs held", "preemptions", "knows", "may"]
+    heads += ["wait", "makespan", "GPUs held", "preemptions", "knows", "may"]
     best = best_of(comparison)
     short = short_names([*comparison.results, *comparison.ranked["policy"]])
     rows = []
@@ -228,7 +228,7 @@ def _policy_cells(row: dict[str, float]) -> list[Cell]:
         Cell(factor(row["x_bound"]), row["x_bound"]),
         Cell(duration(row["median_jct_s"]), row["median_jct_s"]),
         Cell(duration(row["p99_jct_s"]), row["p99_jct_s"]),
-        Cell(duration(row["avg_queue_s"]), row["avg_queue_s"]),
+        Cell(duration(row["avg_wait_s"]), row["avg_wait_s"]),
         Cell(duration(row["makespan_s"]), row["makespan_s"]),
         Cell(percent(row["gpu_utilization"]), row["gpu_utilization"]),
         Cell(count(row["preemptions"]), row["preemptions"]),
@@ -260,7 +260,13 @@ def _spelled(key: str, value: float | int | str | None) -> str:
     return count(value) if float(value).is_integer() else f"{value:,.4g}"
 
 
-SPLIT_NAMES = {"size_class": "GPUs asked for", "user": "User", "queue": "Queue", "model": "Model"}
+SPLIT_NAMES = {
+    "size_class": "GPUs asked for",
+    "user": "User",
+    "account": "Account",
+    "queue": "Queue",
+    "model": "Model",
+}
 
 
 def _splits(result: RunResult) -> str:
@@ -286,10 +292,10 @@ def _split_table(split: pl.DataFrame, title: str) -> str:
     ]
     rest = len(split) - len(largest)
     more = f'<p class="small">and {rest:,} more, with fewer jobs each</p>' if rest else ""
-    return table([title, "jobs", "mean JCT", "median", "99 %", "in queue"], rows) + more
+    return table([title, "jobs", "mean JCT", "median", "99 %", "wait"], rows) + more
 
 
-SPLIT_NUMBERS = ("avg_jct_s", "median_jct_s", "p99_jct_s", "avg_queue_s")
+SPLIT_NUMBERS = ("avg_jct_s", "median_jct_s", "p99_jct_s", "avg_wait_s")
 
 
 def _users_changed(comparison: Comparison) -> str:

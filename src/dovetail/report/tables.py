@@ -40,6 +40,7 @@ def comparison_view(comparison: Comparison) -> Group:
     parts: list[Text | Table] = [
         Text(comparison_sentence(comparison)),
         ranking(comparison),
+        *_waits_of(comparison),
         *_spending_of(comparison),
         knowledge(comparison),
         *(
@@ -105,7 +106,7 @@ def ranking(comparison: Comparison) -> Table:
     base = short.get(comparison.baseline, "base")
     against = f"vs {base}" if len(base) <= 4 else "vs base"
     table.add_column("policy", no_wrap=True)
-    for head in ("mean", "95 %", _plain(against), "x bound", "99 %", "queue", "GPUs", "preempt"):
+    for head in ("mean", "95 %", _plain(against), "x bound", "99 %", "wait", "GPUs", "preempt"):
         table.add_column(head, justify="right", no_wrap=True)
     for row in comparison.ranked.to_dicts():
         style = "bold" if row["policy"] == comparison.ranked["policy"][0] else ""
@@ -125,7 +126,7 @@ def _ranking_cells(row: dict[str, float]) -> list[str]:
         factor(row["ratio_to_baseline"]),
         factor(row["x_bound"]),
         duration(row["p99_jct_s"]),
-        duration(row["avg_queue_s"]),
+        duration(row["avg_wait_s"]),
         _tight(row["gpu_utilization"]),
         _compact(row["preemptions"]),
     ]
@@ -181,7 +182,8 @@ NUMBERS = (
     ("mean JCT, 95 % to", "avg_jct_high_s", duration),
     ("median JCT", "median_jct_s", duration),
     ("99 % JCT", "p99_jct_s", duration),
-    ("mean time in queue", "avg_queue_s", duration),
+    ("mean wait, all time without GPUs", "avg_wait_s", duration),
+    ("mean time to first start", "avg_time_to_start_s", duration),
     ("makespan", "makespan_s", duration),
     ("bound on the mean JCT", "bound_s", duration),
     ("times the bound", "x_bound", factor),
@@ -218,6 +220,34 @@ GPU_SECOND_WORDS = {
     "idle_empty": "idle, none wait",
     "down": "node away",
 }
+
+
+def _waits_of(comparison: Comparison) -> list[Table]:
+    return [waits(comparison)] if size_classes(comparison) else []
+
+
+def size_classes(comparison: Comparison) -> list[str]:
+    """Returns the size classes with finished jobs under any policy, the smallest first."""
+    frames = [r.splits.get("size_class") for r in comparison.results.values()]
+    found = {str(g) for frame in frames if frame is not None for g in frame["group"]}
+    return sorted(found, key=size_order)
+
+
+def waits(comparison: Comparison) -> Table:
+    """Returns a table of the mean wait, all time without GPUs, by policy and GPUs asked for."""
+    table = _table()
+    short, classes = _short(comparison), size_classes(comparison)
+    table.add_column("wait by GPUs", no_wrap=True)
+    for size in classes:
+        table.add_column(_plain(size), justify="right", no_wrap=True)
+    for name in comparison.ranked["policy"]:
+        result = comparison.results.get(name)
+        if result is None or "size_class" not in result.splits:
+            continue
+        rows = result.splits["size_class"].select("group", "avg_wait_s").iter_rows()
+        of_size = {str(group): wait_s for group, wait_s in rows}
+        table.add_row(*_cells([short[name], *(duration(of_size.get(s)) for s in classes)]))
+    return table
 
 
 def _spending_of(comparison: Comparison) -> list[Table]:
@@ -263,15 +293,15 @@ def split(frame: pl.DataFrame, title: str) -> Table:
     """Returns the job metrics by group: sizes in order, else the groups with most jobs first."""
     table = _table()
     table.add_column(title, max_width=24, no_wrap=True)
-    for head in ("jobs", "mean JCT", "median", "99 %", "queue"):
+    for head in ("jobs", "mean JCT", "median", "99 %", "wait"):
         table.add_column(head, justify="right", no_wrap=True)
     rows = frame.sort("jobs", "group", descending=[True, False]).head(SPLIT_ROWS).to_dicts()
     if title == "GPUs asked for":
         rows.sort(key=lambda r: size_order(str(r["group"])))
     for row in rows:
         spells = [duration(row[k]) for k in ("avg_jct_s", "median_jct_s", "p99_jct_s")]
-        queue = duration(row["avg_queue_s"])
-        table.add_row(*_cells([str(row["group"]), count(row["jobs"]), *spells, queue]))
+        wait = duration(row["avg_wait_s"])
+        table.add_row(*_cells([str(row["group"]), count(row["jobs"]), *spells, wait]))
     if len(frame) > SPLIT_ROWS:
         table.caption = f"and {len(frame) - SPLIT_ROWS:,} more, with fewer jobs each"
     return table

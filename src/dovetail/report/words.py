@@ -114,13 +114,13 @@ def run_sentence(result: RunResult) -> str:
     """Returns one or two sentences on the result of a run."""
     (name,) = short_names([result.policy]).values()
     finished, jobs = result.number("finished"), result.number("jobs")
-    mean_s, queue_s = result.number("avg_jct_s"), result.number("avg_queue_s")
+    mean_s, wait_s = result.number("avg_jct_s"), result.number("avg_wait_s")
     if not jobs or mean_s is None:
         return f"{name}: no job finished."
     counted = f"all {count(jobs)}" if finished == jobs else f"{count(finished)} of {count(jobs)}"
     text = f"{name} finishes {counted} jobs; the mean job takes {duration(mean_s)}"
-    if queue_s is not None:
-        text += f", of which {duration(queue_s)} in the queue"
+    if wait_s is not None:
+        text += f", of which {duration(wait_s)} waiting"
     x_bound, busy = result.number("x_bound"), result.number("gpu_utilization")
     if x_bound is not None:
         text += f"; that is {factor(x_bound)} the shortest any schedule could reach"
@@ -211,6 +211,6 @@ def _wait_by_size(result: RunResult | None) -> dict[str, float]:
     """
     if result is None:
         return {}
-    known = result.jobs.drop_nulls(["nonrunning_s", "jct_s", "size_class"])
-    means = known.group_by("size_class").agg(pl.col("nonrunning_s").mean())
+    known = result.jobs.drop_nulls(["wait_s", "jct_s", "size_class"])
+    means = known.group_by("size_class").agg(pl.col("wait_s").mean())
     return dict(means.sort("size_class").iter_rows())

@@ -214,7 +214,8 @@ def _over_replicates(
 COPIED = (
     "median_jct_s",
     "p99_jct_s",
-    "avg_queue_s",
+    "avg_wait_s",
+    "avg_time_to_start_s",
     "makespan_s",
     "gpu_utilization",
     "x_bound",

@@ -52,7 +52,7 @@ from dovetail.version import __version__
 
 assert dovetail.policies
 
-SPLITS = ("size_class", "user", "queue", "model")
+SPLITS = ("size_class", "user", "account", "queue", "model")
 
 
 class _Fan:

@@ -9,8 +9,8 @@ import polars as pl
 
 from dovetail.core.cluster import GIB
 from dovetail.core.errors import InputError
-from dovetail.core.job import NO_LABEL, Bools, Floats, Ints, JobTable, Labels
-from dovetail.core.trace import ENDS, Trace
+from dovetail.core.job import LABELS, NO_LABEL, Bools, Floats, Ints, JobTable, Labels
+from dovetail.core.trace import ENDS, Recorded, Trace
 from dovetail.traces.rows import FLAGS, NUMBERS, REQUIRED, TEXTS, Rows, adjusted, rejected
 
 SECONDS_MAX = 1e9
@@ -129,6 +129,10 @@ def _repair(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
         "deadline_s": pl.col("deadline_s") <= pl.col("submit_s"),
         "cpus": (pl.col("cpus") < 0) | pl.col("cpus").is_infinite(),
         "memory_gb": (pl.col("memory_gb") < 0) | pl.col("memory_gb").is_infinite(),
+        "start_s": (pl.col("start_s") < pl.col("submit_s")) | pl.col("start_s").is_infinite(),
+        "end_s": (pl.col("end_s") < pl.col("submit_s")) | pl.col("end_s").is_infinite(),
+        "wait_s": (pl.col("wait_s") < 0) | pl.col("wait_s").is_infinite(),
+        "restarts": (pl.col("restarts") < 0) | pl.col("restarts").is_infinite(),
         "min_gpus": (pl.col("min_gpus") < 1) | (pl.col("min_gpus") > pl.col("gpus")),
         "max_gpus": (pl.col("max_gpus") < pl.col("gpus")) | (pl.col("max_gpus") > GPUS_MAX),
     }
@@ -201,13 +205,34 @@ def _trace(frame: pl.DataFrame, name: str, counts: dict[str, int]) -> Trace:
         time_limit_s=_floats(frame["time_limit_s"], np.inf),
         deadline_s=_floats(frame["deadline_s"], np.inf),
         **{c: _flags(frame[c]) for c in FLAGS},
-        **{c: labels(frame[c]) for c in ("user", "queue", "recurrence", "model", "gpu_type")},
+        **{c: labels(frame[c]) for c in LABELS},
     )
     end, unknown = _ends(frame["status"])
     if unknown:
         counts = {**counts, adjusted("unknown status read as completed"): unknown}
     iterations = _floats(frame["iterations"], np.nan)
-    return Trace(jobs, _floats(frame["duration_s"], np.nan), iterations, end, name, counts)
+    return Trace(
+        jobs,
+        _floats(frame["duration_s"], np.nan),
+        iterations,
+        end,
+        name,
+        counts,
+        _recorded(frame),
+    )
+
+
+def _recorded(frame: pl.DataFrame) -> Recorded | None:
+    """Returns what the log says of starts and ends, None if it never names a start."""
+    if frame["start_s"].null_count() == frame.height:
+        return None
+    return Recorded(
+        _floats(frame["start_s"], np.nan),
+        _floats(frame["end_s"], np.nan),
+        _floats(frame["wait_s"], np.nan),
+        _counts(frame["restarts"], 0),
+        labels(frame["nodes"]),
+    )
 
 
 def _ends(status: pl.Series) -> tuple[np.ndarray[tuple[int], np.dtype[np.int8]], int]:

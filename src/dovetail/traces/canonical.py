@@ -18,8 +18,8 @@ import polars as pl
 
 from dovetail.core.cluster import GIB
 from dovetail.core.errors import InputError
-from dovetail.core.job import Floats
-from dovetail.core.trace import ENDS, Trace
+from dovetail.core.job import LABELS, Floats, Labels
+from dovetail.core.trace import ENDS, Recorded, Trace
 from dovetail.traces.assemble import STATUS_OF, assemble
 from dovetail.traces.delimited import Delimited, read_delimited
 from dovetail.traces.output_file import write_output
@@ -205,14 +205,30 @@ def to_frame(trace: Trace) -> pl.DataFrame:
         "preemptible": _unless(jobs.preemptible.all(), pl.Series(jobs.preemptible)),
         "status": _unless(not trace.end.any(), ends.gather(trace.end.astype(np.int64))),
     }
-    for name in ("model", "user", "recurrence", "queue", "gpu_type"):
-        label = getattr(jobs, name)
-        values = pl.Series([*label.names, None], dtype=pl.String)
-        columns[name] = values.gather(np.where(label.codes < 0, len(label.names), label.codes))
+    columns |= {name: _texts(getattr(jobs, name)) for name in LABELS}
+    columns |= _recorded_columns(trace.recorded, len(jobs))
     used = {
         c: columns[c] for c in CANONICAL if c in REQUIRED or columns[c].null_count() < len(jobs)
     }
     return pl.DataFrame(used)
+
+
+def _texts(label: Labels) -> pl.Series:
+    values = pl.Series([*label.names, None], dtype=pl.String)
+    return values.gather(np.where(label.codes < 0, len(label.names), label.codes))
+
+
+def _recorded_columns(recorded: Recorded | None, jobs: int) -> dict[str, pl.Series]:
+    if recorded is None:
+        nothing = pl.Series([None] * jobs, dtype=pl.Float64)
+        return dict.fromkeys(("start_s", "end_s", "wait_s", "restarts", "nodes"), nothing)
+    return {
+        "start_s": _given(recorded.start_s),
+        "end_s": _given(recorded.end_s),
+        "wait_s": _given(recorded.wait_s),
+        "restarts": _unless(not recorded.restarts.any(), pl.Series(recorded.restarts)),
+        "nodes": _texts(recorded.nodes),
+    }
 
 
 def _given(values: Floats, neutral: float = np.nan) -> pl.Series:

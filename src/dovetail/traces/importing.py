@@ -16,7 +16,7 @@ from dovetail.traces.canonical import canonical_rows, is_parquet, trace_name
 from dovetail.traces.clock import check_zone, monday_before
 from dovetail.traces.readers.format import Format, Head, ReadOptions
 from dovetail.traces.readers.registry import FORMATS
-from dovetail.traces.rows import REQUIRED, Rows, adjusted
+from dovetail.traces.rows import CLOCK_TIMES, REQUIRED, Rows, adjusted
 from dovetail.traces.source import first_bytes
 
 CANONICAL = "canonical"
@@ -171,7 +171,7 @@ def _on_one_clock(parts: list[Rows], origin: str) -> list[Rows]:
 
 
 def _shifted(part: Rows, by_s: float) -> Rows:
-    columns = [c for c in ("submit_s", "deadline_s") if c in part.frame.columns]
+    columns = [c for c in CLOCK_TIMES if c in part.frame.columns]
     frame = part.frame.with_columns(pl.col(c) + by_s for c in columns)
     return Rows(frame, part.read, part.counts, None)
 

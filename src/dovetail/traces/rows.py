@@ -17,7 +17,18 @@ JobIterations = Callable[[str, int], float | None]
 Training = Callable[[str, int, int], tuple[float, float] | None]
 """Returns iterations and seconds of a whole training of a model, by GPUs and batch size."""
 
-TEXTS = ("model", "user", "recurrence", "queue", "gpu_type", "status")
+TEXTS = (
+    "model",
+    "user",
+    "account",
+    "qos",
+    "reservation",
+    "recurrence",
+    "queue",
+    "gpu_type",
+    "status",
+    "nodes",
+)
 NUMBERS = (
     "iterations",
     "batch_size",
@@ -28,9 +39,15 @@ NUMBERS = (
     "max_gpus",
     "cpus",
     "memory_gb",
+    "start_s",
+    "end_s",
+    "wait_s",
+    "restarts",
 )
 FLAGS = ("elastic", "shareable", "preemptible")
 REQUIRED = ("job_id", "submit_s", "gpus", "duration_s")
+CLOCK_TIMES = ("submit_s", "start_s", "end_s", "deadline_s")
+"""The columns that are moments, which shift with the origin of the clock."""
 CANONICAL = (*REQUIRED, *TEXTS[:1], *NUMBERS, *TEXTS[1:], *FLAGS)
 
 

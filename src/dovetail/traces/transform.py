@@ -12,7 +12,7 @@ import numpy as np
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Bools, Floats, Ints, Labels
-from dovetail.core.trace import Trace
+from dovetail.core.trace import Recorded, Trace
 from dovetail.core.units import DAY_S
 from dovetail.traces.assemble import SECONDS_MAX, SUBMIT_MAX_S
 
@@ -89,7 +89,9 @@ def rebased(trace: Trace) -> Trace:
     """Returns the trace with its first submission at second 0."""
     if not len(trace):
         return trace
-    return _retimed(trace, trace.jobs.submit_s - trace.jobs.submit_s[0], 1.0)
+    first_s = float(trace.jobs.submit_s[0])
+    moved = _retimed(trace, trace.jobs.submit_s - first_s, 1.0)
+    return replace(moved, recorded=_recorded(trace, -first_s, 1.0))
 
 
 def thinned(trace: Trace, keep: float, *, seed: int) -> Trace:
@@ -97,7 +99,7 @@ def thinned(trace: Trace, keep: float, *, seed: int) -> Trace:
     if not 0 < keep <= 1:
         raise InputError("keep", f"{keep:g} is not a share above 0 and up to 1")
     drawn = np.random.default_rng(seed).uniform(size=len(trace)) < keep
-    return trace.take(np.flatnonzero(drawn))
+    return replace(trace.take(np.flatnonzero(drawn)), recorded=None)
 
 
 def stretched(trace: Trace, factor: float) -> Trace:
@@ -110,7 +112,8 @@ def stretched(trace: Trace, factor: float) -> Trace:
 def compressed(trace: Trace, factor: float) -> Trace:
     """Returns the trace with all times divided by `factor`."""
     _positive("factor", factor)
-    return _retimed(trace, trace.jobs.submit_s / factor, 1.0 / factor)
+    moved = _retimed(trace, trace.jobs.submit_s / factor, 1.0 / factor)
+    return replace(moved, recorded=_recorded(trace, 0.0, 1.0 / factor))
 
 
 def with_load(trace: Trace, load: float, gpus: int, *, by: str = "time", seed: int = 0) -> Trace:
@@ -193,7 +196,10 @@ def _most_gpus(trace: Trace, max_gpus: Callable[[str], int] | None) -> Ints:
 
 
 def _retimed(trace: Trace, submit_s: Floats, scale: float) -> Trace:
-    """Returns the trace with new submission times, and all durations multiplied by `scale`."""
+    """Returns the trace with new submission times, and all durations multiplied by `scale`.
+
+    What was recorded of starts is left out: it belongs to the times before.
+    """
     jobs = trace.jobs
     too_long = len(jobs) and (
         float(submit_s[-1]) > SUBMIT_MAX_S or float(trace.duration_s.max()) * scale > SECONDS_MAX
@@ -211,7 +217,11 @@ def _retimed(trace: Trace, submit_s: Floats, scale: float) -> Trace:
         deadline_s=submit_s + slack * scale,
         time_limit_s=jobs.time_limit_s * scale,
     )
-    return replace(trace, jobs=table, duration_s=trace.duration_s * scale)
+    return replace(trace, jobs=table, duration_s=trace.duration_s * scale, recorded=None)
+
+
+def _recorded(trace: Trace, shift_s: float, scale: float) -> Recorded | None:
+    return None if trace.recorded is None else trace.recorded.retimed(shift_s, scale)
 
 
 def _span_s(trace: Trace) -> float:
