@@ -9,8 +9,9 @@ from test_policy_contract import BUSY, some_rows
 
 from builders import Facts, Row, policy_of, scene_of, trace_of
 from dovetail.core.beliefs import Physics
-from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
+from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.job import JobTable
+from dovetail.core.tenants import QueueSpec
 from dovetail.core.trace import Trace
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import linear_physics

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from builders import Row, trace_of
 from dovetail.control.replay import Difference
-from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
+from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError
 from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.core.switching import Switching
+from dovetail.core.tenants import QueueSpec
 from dovetail.replaying.decisions import read_recording, replay
 from dovetail.study.options import Options
 from dovetail.study.run import simulate

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 from builders import Row, Stage
 from dovetail.core.beliefs import Neighbour
-from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
+from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.legality import audit, violations
 from dovetail.core.placement import Interleave, Placement
 from dovetail.core.policy import POWERS
+from dovetail.core.tenants import QueueSpec
 from dovetail.core.view import show
 from dovetail.physics.linear import LinearBatches, UnknownMemory, linear_physics
 from dovetail.physics.sharing.pair_law import Injected

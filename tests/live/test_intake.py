@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
+from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError
+from dovetail.core.tenants import QueueSpec
 from dovetail.live.edges.protocols import Incoming, JournalEntry, Request, StoreError
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import JobRecord

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import Row, Stage, play, play_scene, scene_of, trace_of
-from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
+from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.job import PipelineStage
 from dovetail.core.messages import Started
 from dovetail.core.placement import Spans
+from dovetail.core.tenants import QueueSpec
 from dovetail.core.trace import Trace
 from dovetail.core.view import show
 from dovetail.mechanisms.pipelines.heavy_edge_placement import GraphSeats

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from builders import Facts, Row, Story, play, play_scene, policy_of, scene_of, trace_of
 from dovetail.algorithms.single_machine import srpt_completions
 from dovetail.core.beliefs import Physics
-from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
+from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.job import JobTable, PipelineStage
 from dovetail.core.messages import Explained, Started
 from dovetail.core.placement import Placement, Spans
+from dovetail.core.tenants import QueueSpec
 from dovetail.core.view import Changes, show
 from dovetail.forecast.forecasts import FixedForecast, Known
 from dovetail.mechanisms.pipelines.virtual_machine import VirtualLine

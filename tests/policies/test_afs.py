@@ -227,7 +227,8 @@ def test_parameters_that_mean_nothing_are_refused(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["afs-l", "afs-p", "afs-s"])
 def test_a_queue_over_its_quota_does_not_keep_others_from_the_gpus(policy: str) -> None:
-    from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
+    from dovetail.core.cluster import Cluster, NodeGroup
+    from dovetail.core.tenants import QueueSpec
 
     cluster = Cluster((NodeGroup("all", 1, 4),), queues=(QueueSpec("a", 1), QueueSpec("b")))
     rows = [flex(5, queue="a"), flex(6, queue="a"), flex(7, queue="a"), flex(90, queue="b")]

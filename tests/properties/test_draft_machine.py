@@ -5,11 +5,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from builders import Row, Stage
-from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
+from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Change, Draft
+from dovetail.core.tenants import QueueSpec
 from fingerprint import of_occupancy
 
 JOBS = 8

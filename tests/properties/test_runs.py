@@ -13,7 +13,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from builders import Row, Story, play_scene, scene_of, tally_of, trace_of
-from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
+from dovetail.core.cluster import Cluster, NodeGroup
+from dovetail.core.tenants import QueueSpec
 from dovetail.record.log import LogWriter, fact_of, read_log
 from dovetail.record.metrics import Window, gpu_seconds, job_frame, series_frame, summarize
 from dovetail.record.tally import Tally

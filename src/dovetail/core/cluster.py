@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from dovetail.core.errors import InputError
+from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
 
 UP, DRAINING, DOWN = "up", "draining", "down"
 GIB = 2**30
@@ -51,15 +52,6 @@ class Link:
     nodes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSpec:
-    """A queue (Slurm: partition, account) and the most GPUs its jobs may hold; 0: no quota."""
-
-    name: str
-    quota_gpus: int = 0
-    priority: float = 0.0
-
-
 DEFAULT_LINKS = (
     Link("node", 12e9, 5e-6, nodes=1),
     Link("fabric", 1.25e9, 3e-5),
@@ -91,6 +83,9 @@ class Cluster:
     groups: tuple[NodeGroup, ...]
     links: tuple[Link, ...] = DEFAULT_LINKS
     queues: tuple[QueueSpec, ...] = ()
+    accounts: tuple[AccountSpec, ...] = ()
+    qos: tuple[QosSpec, ...] = ()
+    reservations: tuple[ReservationSpec, ...] = ()
     states: tuple[tuple[int, str], ...] = field(default=())
 
     def __post_init__(self) -> None:

@@ -22,13 +22,14 @@ from dovetail.control.replay import (
     take_over,
 )
 from dovetail.control.state import ClusterState
-from dovetail.core.cluster import Cluster, Link, NodeGroup, QueueSpec
+from dovetail.core.cluster import Cluster, Link, NodeGroup
 from dovetail.core.errors import IllegalPlan, InputError
 from dovetail.core.job import Bools, Floats, JobTable, Labels
 from dovetail.core.messages import HOW, READY, ControllerChanged, Fact, Learned, Submitted
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy, parse_policy, spell
 from dovetail.core.switching import Switching
+from dovetail.core.tenants import QueueSpec
 from dovetail.core.trace import Trace
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.record.log import fact_of, read_log

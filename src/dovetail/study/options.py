@@ -10,6 +10,7 @@ from dovetail.core.errors import InputError, nearest
 from dovetail.core.placing import Placing
 from dovetail.core.policy import POWERS
 from dovetail.core.switching import Switching
+from dovetail.core.tenants import QueueSpec
 from dovetail.core.trace import Trace
 from dovetail.physics.beliefs.blur import Blur
 from dovetail.physics.sharing.interleave import InterleaveRule
@@ -77,7 +78,7 @@ class Options:
                 "gpus": cluster.gpus,
                 "groups": [asdict(g) for g in cluster.groups],
                 "links": [asdict(link) for link in cluster.links],
-                "queues": [asdict(q) for q in cluster.queues],
+                "queues": [_queue_dict(q) for q in cluster.queues],
                 "states": [list(s) for s in cluster.states],
             },
             "placement": str(self.placing),
@@ -97,6 +98,16 @@ class Options:
             "drain_s": self.window.drain_s,
             "seed": self.seed,
         }
+
+
+_PLAIN_QUEUE = asdict(QueueSpec(""))
+_ALWAYS = ("name", "quota_gpus", "priority")
+
+
+def _queue_dict(queue: QueueSpec) -> dict[str, object]:
+    """Returns the fields of a queue, without those that have their default."""
+    values = asdict(queue)
+    return {k: v for k, v in values.items() if k in _ALWAYS or v != _PLAIN_QUEUE[k]}
 
 
 ADOPTED = ("elastic", "shareable")

@@ -27,8 +27,9 @@ import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dovetail.core.cluster import DEFAULT_LINKS, GIB, Cluster, Link, NodeGroup, QueueSpec
+from dovetail.core.cluster import DEFAULT_LINKS, GIB, Cluster, Link, NodeGroup
 from dovetail.core.errors import InputError, nearest
+from dovetail.core.tenants import QueueSpec
 
 BYTES_PER_GBIT = 0.125e9
 
