@@ -366,7 +366,7 @@ def options_of(manifest: LogRecord) -> Options:
         tuple(NodeGroup(**g) for g in machines["groups"]),
         tuple(Link(**link) for link in machines["links"]),
         tuple(QueueSpec(**q) for q in machines["queues"]),
-        tuple((int(node), str(state)) for node, state in machines["states"]),
+        states=tuple((int(node), str(state)) for node, state in machines["states"]),
     )
     return Options(
         cluster=cluster,
