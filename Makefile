@@ -2,17 +2,24 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SIMULATOR := $(VENV)/.simulator
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test check slow bench format policy clean
 
-$(STAMP): pyproject.toml constraints.txt
+# The simulator alone: no torch, no tools.
+$(SIMULATOR): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PIP) --editable .
 	touch $@
 
-demo: $(STAMP)  ## generate a month of jobs, compare policies on it, write demo-report/
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable '.[dev]'
+	touch $(SIMULATOR) $@
+
+demo: $(SIMULATOR)  ## generate a month of jobs, compare policies on it, write demo-report/
 	rm -rf demo-report
 	$(BIN)/dovetail demo --output demo-report
 

@@ -44,7 +44,7 @@ def write_log(path: Path, rows: int, kind: str) -> None:
         for i, (submit, gpus, s) in enumerate(zip(texts, jobs.gpus.tolist(), ran, strict=True)):
             clock = f"{s // 86400}-{s // 3600 % 24:02d}:{s // 60 % 60:02d}:{s % 60:02d}"
             tres = f"cpu=8,gres/gpu={gpus},mem=64G,node=1"
-            words = (i, jobs.user.text(i), "gpu", "COMPLETED", submit, submit, clock, clock, tres)
+            words = (i, jobs.user[i], "gpu", "COMPLETED", submit, submit, clock, clock, tres)
             stream.write("|".join(map(str, words)) + "\n")
 
 

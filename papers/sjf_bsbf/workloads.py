@@ -161,7 +161,7 @@ def _pools(data: str) -> tuple[list[DrawnJob], list[DrawnJob], list[float]]:
 def _kinds(trace: Trace) -> list[DrawnJob]:
     jobs = trace.jobs
     rows = zip(jobs.gpus.tolist(), jobs.batch_size.tolist(), trace.duration_s.tolist(), strict=True)
-    return [DrawnJob(jobs.model.text(i), *row) for i, row in enumerate(rows)]
+    return [DrawnJob(jobs.model[i], *row) for i, row in enumerate(rows)]
 
 
 def _generated_pools() -> tuple[list[DrawnJob], list[DrawnJob], list[float]]:

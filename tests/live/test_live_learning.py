@@ -170,7 +170,7 @@ class NamedCurves(CurvedSpeed):
     CURVES: ClassVar = {"poor": (1.0, 1.1, 1.12, 1.13), "good": (1.0, 1.9, 2.8, 3.6)}
 
     def relative(self, job: int, gpus: int) -> float:
-        curve = self.CURVES[self.jobs.model.text(job)]
+        curve = self.CURVES[self.jobs.model[job]]
         return curve[gpus - 1] / curve[int(self.jobs.gpus[job]) - 1]
 
 

@@ -38,7 +38,7 @@ def test_beds_have_the_jobs_and_mean_gpus_of_table_2(mix: str) -> None:
             rows = [i for i, job_id in enumerate(jobs.job_id) if job_id.startswith(name)]
             assert len(rows) == MIXES[mix].jobs[which]
             ours = {ours for _, ours, _ in STAND_INS[name]}
-            assert {jobs.model.text(i) for i in rows} <= ours
+            assert {jobs.model[i] for i in rows} <= ours
             gpus += jobs.gpus[rows].tolist()
         assert set(gpus) <= set(SIZES)
         assert np.mean(gpus) == pytest.approx(mean, rel=0.06)

@@ -27,7 +27,7 @@ def test_generated_beds_have_the_implied_shares_and_means(kind: str) -> None:
     assert length_h[large].mean() == pytest.approx(1.75, rel=0.12)
     assert length_h[~large].mean() == pytest.approx(0.55, rel=0.12)
     assert all(np.ptp(t.jobs.submit_s) <= 8 * 3600 for t in traces)
-    assert {t.jobs.model.text(i) for t in traces for i in range(len(t))} == set(MODELS)
+    assert {t.jobs.model[i] for t in traces for i in range(len(t))} == set(MODELS)
     if "wide" in kind:
         small = gpus[~large]
         assert [float((small == n).mean()) for n in (1, 2, 4)] == pytest.approx(

@@ -152,7 +152,7 @@ def _quotas_kept(story: Story) -> None:
                 held.pop(fact.job, None)  # type: ignore[union-attr]
                 cpus.pop(fact.job, None)  # type: ignore[union-attr]
         for name, most in quota.items():
-            assert sum(g for j, g in held.items() if jobs.queue.text(j) == name) <= most
+            assert sum(g for j, g in held.items() if jobs.queue[j] == name) <= most
         for node in range(story.scene.cluster.nodes):
             has = story.scene.cluster.group_of(node).cpus
             if has:

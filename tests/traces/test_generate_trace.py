@@ -158,7 +158,7 @@ def test_pai_like_jobs_recur() -> None:
     chosen = trace.jobs.recurrence.codes == big
     log_times = np.log(trace.duration_s[chosen])
     assert log_times.std() == pytest.approx(0.2, abs=0.05)
-    assert len({trace.jobs.user.text(i) for i in np.flatnonzero(chosen)[:20]}) == 1
+    assert len({trace.jobs.user[i] for i in np.flatnonzero(chosen)[:20]}) == 1
     rounded = trace.counts["adjusted: fraction of a GPU rounded up"]
     assert rounded / 40_000 == pytest.approx(0.62, abs=0.05)
 

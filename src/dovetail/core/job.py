@@ -79,7 +79,10 @@ class JobRequest:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A text column as integer codes into `names`; code -1 means no value."""
+    """A text column: `column[row]` is a text, empty where it is missing.
+
+    `codes` are positions in `names`, -1 where missing; compare codes where speed matters.
+    """
 
     codes: NDArray[np.int32]
     names: Sequence[str]
@@ -100,10 +103,13 @@ class Labels:
         codes = np.fromiter((code.get(v, NO_LABEL) for v in values), np.int32, len(values))
         return Labels(codes, names)
 
-    def text(self, row: int) -> str:
+    def __getitem__(self, row: int) -> str:
         """Returns the text of one row, empty when missing."""
         code = int(self.codes[row])
         return "" if code < 0 else self.names[code]
+
+    def __len__(self) -> int:
+        return len(self.codes)
 
     def texts(self) -> list[str]:
         """Returns the whole column as texts."""
@@ -265,7 +271,7 @@ class JobTable:
     def job(self, index: int) -> JobRequest:
         """Returns one row as a `JobRequest`."""
         columns: dict[str, object] = {n: getattr(self, n)[index].item() for n in NUMBERS}
-        columns |= {name: getattr(self, name).text(index) for name in LABELS}
+        columns |= {name: getattr(self, name)[index] for name in LABELS}
         code = int(self.graph_code[index])
         graph = self.graphs[code] if code >= 0 else ()
         return JobRequest(job_id=self.job_id[index], graph=graph, **columns)  # type: ignore[arg-type]

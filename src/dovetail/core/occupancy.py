@@ -77,10 +77,10 @@ class Occupancy:
         jobs = self.jobs
         return Shape(
             int(jobs.gpus[job]),
-            jobs.gpu_type.text(job),
+            jobs.gpu_type[job],
             float(jobs.cpus[job]) if self.limits_host else 0.0,
             float(jobs.memory_bytes[job]) if self.limits_host else 0.0,
-            jobs.queue.text(job) if self.quota else "",
+            jobs.queue[job] if self.quota else "",
         )
 
     def change_nodes(self, cluster: Cluster, nodes: Iterable[int]) -> None:
@@ -201,7 +201,7 @@ class Occupancy:
     def _check_books(self, job: int, placement: Placement) -> None:
         """Raises IllegalPlan if a queue's quota, or the CPUs or memory of a node, are too small."""
         jobs = self.jobs
-        queue = jobs.queue.text(job)
+        queue = jobs.queue[job]
         if queue in self.quota and self.queue_held[queue] + placement.gpus > self.quota[queue]:
             raise IllegalPlan(f"job {jobs.job_id[job]}: queue {queue} is over its quota")
         if not self.limits_host:
@@ -218,7 +218,7 @@ class Occupancy:
 
     def _book(self, job: int, placement: Placement, sign: int) -> None:
         jobs = self.jobs
-        queue = jobs.queue.text(job)
+        queue = jobs.queue[job]
         if queue in self.queue_held:
             self.queue_held[queue] += sign * placement.gpus
         if self.limits_host:

@@ -38,7 +38,7 @@ def room_for(view: View, jobs: Sequence[int]) -> Room:
     is_open = np.array([cluster.is_open(n) for n in range(cluster.nodes)])
     capacity = np.where(is_open, np.array(cluster.capacity, np.int64), held.sum(axis=0))
     kinds = np.array([cluster.group_of(n).gpu_type for n in range(cluster.nodes)])
-    wanted = [view.jobs.gpu_type.text(job) for job in jobs]
+    wanted = [view.jobs.gpu_type[job] for job in jobs]
     fits = np.array([is_open & ((kinds == kind) | (not kind)) for kind in wanted])
     return Room(held, np.where(fits, capacity, held), capacity)
 

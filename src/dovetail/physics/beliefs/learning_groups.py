@@ -45,7 +45,7 @@ class LearningGroups:
 def _key(jobs: JobTable, job: int, paced: bool) -> MeasurementKey:
     """Returns the group of a job: by its model, else its recurrence, else of its own."""
     batch = int(jobs.batch_size[job])
-    model, recurrence = jobs.model.text(job), jobs.recurrence.text(job)
+    model, recurrence = jobs.model[job], jobs.recurrence[job]
     name = model or (f"~{recurrence}" if recurrence else "")
     if not name:
         return MeasurementKey(jobs.job_id[job], batch, own=True)

@@ -41,7 +41,7 @@ class BeliefBasis:
 
     def trusts(self, job: int) -> bool:
         """True if the profile of the job's model was measured, not assumed."""
-        return self.trusted is None or self.jobs.model.text(job) in self.trusted
+        return self.trusted is None or self.jobs.model[job] in self.trusted
 
     def kinds(self, keys: Iterable[MeasurementKey]) -> Iterator[int]:
         """Yields the kinds that the keys were measured of."""

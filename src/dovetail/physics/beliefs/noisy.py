@@ -102,12 +102,12 @@ class SpeedErrors:
         """Returns the error on so many GPUs, well placed."""
         if not self._sigma or gpus == int(self._jobs.gpus[job]):
             return 1.0
-        return self._factor(self._jobs.model.text(job), gpus)
+        return self._factor(self._jobs.model[job], gpus)
 
     def spread(self, job: int) -> float:
         """Returns the error on the requested GPUs, each on a node of its own."""
         gpus = int(self._jobs.gpus[job])
-        return self._factor(self._jobs.model.text(job), gpus, ("spread",))
+        return self._factor(self._jobs.model[job], gpus, ("spread",))
 
     def _factor(self, model: str, gpus: int, words: tuple[str, ...] = ()) -> float:
         key = (model, gpus, words)
@@ -206,10 +206,10 @@ class NoisySharing:
         return self._interleaving
 
     def _error(self, job: int, gpus: int, others: Sequence[int]) -> float:
-        text = self._jobs.model.text
+        model = self._jobs.model
         # Sorted, so that the error does not depend on the order of the neighbours.
-        partners = "+".join(sorted(text(other) for other in others))
-        return log_normal(self._blur.interference, f"{self._seed}/{text(job)}/{gpus}/{partners}")
+        partners = "+".join(sorted(model[other] for other in others))
+        return log_normal(self._blur.interference, f"{self._seed}/{model[job]}/{gpus}/{partners}")
 
     def _seat(self, job: int, placement: Placement) -> Seat:
         assert placement.interleave is not None
@@ -259,7 +259,7 @@ class NoisyMemory:
         return fit_together(self, occupants, gpu_memory_bytes)
 
     def _factor(self, job: int) -> float:
-        model = self._jobs.model.text(job)
+        model = self._jobs.model[job]
         if model not in self._factors:
             drawn = normal(f"{self._seed}/memory/{model}")
             self._factors[model] = math.exp(self._sigma * abs(drawn))
