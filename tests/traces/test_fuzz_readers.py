@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from dovetail.core.trace import Trace
 from dovetail.traces.canonical import read_trace
 from dovetail.traces.importing import format_names, import_trace
 from dovetail.traces.readers.format import ReadOptions
+from dovetail.traces.readers.registry import FORMATS
 
 OPTIONS = ReadOptions(
     seconds_per_iteration=lambda model, gpus: 0.5 if gpus < 100 else None,
@@ -44,6 +46,27 @@ HEADERS = {
     "slurm": "JobID|User|Partition|State|Submit|Start|End|Elapsed|Timelimit|AllocTRES",
     "swf": "; UnixStartTime: 5",
     "philly-json": "[",
+    "spot-gpu": (
+        "job_name,organization,gpu_model,cpu_request,gpu_request,worker_num,submit_time,duration,"
+        "job_type"
+    ),
+    "supercloud": (
+        "id_job,id_user,partition,state,timelimit,time_submit,time_start,time_end,nodelist,"
+        "tres_alloc"
+    ),
+}
+PARQUET = {
+    "pm100": (
+        "job_id,submit_time,start_time,end_time,run_time,num_gpus_alloc,time_limit,job_state,nodes"
+    ),
+    "nlr": (
+        "job_id,submit_time,start_time,end_time,wallclock_req,wallclock_used,nodes_req,partition,"
+        "state_simple,gpus_requested,nodelist"
+    ),
+    "asi": (
+        "pod_id,gpu_spec_public,priority_class,gpu_request,duration_hours,workload_id,"
+        "model_type_public,job_type_public,schedule_status"
+    ),
 }
 SEPARATORS = {"gavel": "\t", "slurm": "|", "swf": " "}
 WIDTHS = {"pai": 10, "gavel": 7, "swf": 18}
@@ -61,7 +84,8 @@ VALUES = st.sampled_from(
 
 
 def test_every_format_is_fuzzed() -> None:
-    assert set(HEADERS) == set(format_names())
+    assert {*HEADERS, *PARQUET} == set(format_names())
+    assert set(PARQUET) == {known.name for known in FORMATS if known.parquet}
 
 
 @st.composite
@@ -156,6 +180,34 @@ def test_json_of_any_shape_never_surprises(
     path = tmp_path_factory.getbasetemp() / "log.json"
     path.write_text(json.dumps([value, {"jobid": "a", "attempts": value}]))
     read_safely(path, "philly-json")
+
+
+@pytest.mark.parametrize("name", PARQUET)
+def test_parquet_columns_of_any_type_never_surprise(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    import polars as pl
+
+    path = tmp_path_factory.mktemp("fuzz") / "log.parquet"
+    times = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1))
+    kinds = (
+        *(VALUES, st.floats(), st.integers(-(2**40), 2**40), st.booleans(), times),
+        *(st.timedeltas(), st.lists(VALUES, max_size=2)),
+    )
+
+    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
+    @given(st.data(), st.integers(0, 4), st.integers(0, 4))
+    def check(data: st.DataObject, rows: int, gpus_per_node: int) -> None:
+        columns = {}
+        for column in PARQUET[name].split(","):
+            values = st.none() | data.draw(st.sampled_from(kinds))
+            columns[column] = data.draw(st.lists(values, min_size=rows, max_size=rows))
+        pl.DataFrame(columns, strict=False).write_parquet(path)
+        options = ReadOptions(gpus_per_node=gpus_per_node, spread_days=float(gpus_per_node))
+        outcome = outcome_of(lambda: import_trace([path], name, options=options))
+        assert isinstance(outcome, Trace) or str(path) in outcome
+
+    check()
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))

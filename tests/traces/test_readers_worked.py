@@ -1,7 +1,9 @@
 """Each format on a few rows worked by hand."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from dovetail.core.errors import InputError
@@ -430,3 +432,172 @@ def test_step_times_come_from_a_csv_or_from_gavels_json(tmp_path: Path) -> None:
         read_step_times(path, "a100")
     path.write_text("model,iterations\nm,500\n")
     assert read_job_iterations(path)("m", 64) == 500.0
+
+
+def test_spot_gpu_jobs_count_gpus_and_cpus_per_worker(tmp_path: Path) -> None:
+    text = (
+        "job_name,organization,gpu_model,cpu_request,gpu_request,worker_num,submit_time,duration,"
+        "job_type\n"
+        "11,3,A10,20,1,1,0,600,HP\n"
+        "12,7,A100-SXM4-80GB,15,2,8,100,3600,Spot\n"
+    )
+    trace = imported(tmp_path, "spot-gpu", text)
+    assert rows(trace) == [("11", 0.0, 1, 600.0), ("12", 100.0, 16, 3600.0)]
+    assert trace.jobs.account.texts() == ["3", "7"]
+    assert trace.jobs.qos.texts() == ["HP", "Spot"]
+    assert trace.jobs.cpus.tolist() == [20, 120]
+    assert trace.jobs.preemptible.tolist() == [False, True]
+    assert trace.recorded is None
+
+
+def test_supercloud_reads_numbered_states_and_resources(tmp_path: Path) -> None:
+    text = (
+        "id_job,id_array_job,id_user,partition,state,timelimit,time_submit,time_start,time_end,"
+        "nodelist,tres_alloc\n"
+        "1,0,77,xeon,3,60,1000,1060,2060,\"['n1', 'n2']\",\"1=80,2=340000,4=2,1002=4\"\n"
+        '2,0,77,xeon,6,4294967295,1100,1100,1400,"[\'n1\']","1=20,2=170000,4=1,1001=1"\n'
+        "3,0,78,xeon,4,60,1200,0,1300,None,\n"
+        '4,0,78,xeon,1,60,1200,1201,0,"[\'n3\']","1=20,1002=1"\n'
+        '5,0,78,cpu,3,60,1200,1201,1301,"[\'c1\']","1=20"\n'
+    )
+    trace = imported(tmp_path, "supercloud", text, origin="keep")
+    assert rows(trace) == [("1", 1000.0, 4, 1000.0), ("2", 1100.0, 1, 300.0)]
+    assert trace.jobs.gpu_type.texts() == ["volta", "tesla"]
+    assert trace.jobs.time_limit_s.tolist() == [3600, float("inf")]
+    assert trace.end.tolist() == [COMPLETED, TIMEOUT]
+    assert trace.counts["rejected: never started"] == 1
+    assert trace.counts["rejected: not ended yet"] == 1
+    assert trace.counts["rejected: no GPU"] == 1
+    assert trace.recorded is not None
+    assert trace.recorded.wait_s.tolist() == [60, 0]
+    assert trace.recorded.nodes.texts() == ["n1,n2", "n1"]
+
+
+def parquet(tmp_path: Path, name: str, columns: dict[str, object], **more: object) -> Trace:
+    path = tmp_path / "log.parquet"
+    pl.DataFrame(columns).write_parquet(path)
+    assert sniff(path) == name
+    return import_trace([path], options=ReadOptions(**more), origin="keep")  # type: ignore[arg-type]
+
+
+def at(hour: int, minute: int = 0) -> datetime:
+    return datetime(2020, 6, 1, hour, minute, tzinfo=UTC)
+
+
+def test_pm100_has_allocated_gpus_and_limits_in_minutes(tmp_path: Path) -> None:
+    trace = parquet(
+        tmp_path,
+        "pm100",
+        {
+            "job_id": [5, 6],
+            "submit_time": [at(8), at(9)],
+            "start_time": [at(8, 30), at(9)],
+            "end_time": [at(9, 30), at(10)],
+            "run_time": [3600, 3600],
+            "num_gpus_alloc": [8, 0],
+            "num_cores_alloc": [256, 4],
+            "mem_alloc": [475, 10],
+            "time_limit": [120, 4294967295],
+            "partition": ["1", "1"],
+            "qos": ["0", "0"],
+            "user_id": [41, 42],
+            "nodes": ["['r1n1', 'r1n2']", "['r1n3']"],
+            "job_state": ["COMPLETED", "OOM+NODE FAIL"],
+        },
+    )
+    assert rows(trace) == [("5", at(8).timestamp(), 8, 3600.0)]
+    assert trace.counts["rejected: no GPU"] == 1
+    assert trace.jobs.time_limit_s.tolist() == [7200]
+    assert trace.recorded is not None
+    assert trace.recorded.wait_s.tolist() == [1800]
+    assert trace.recorded.nodes.texts() == ["r1n1,r1n2"]
+
+
+def test_kestrel_counts_gpus_by_nodes_only_when_told(tmp_path: Path) -> None:
+    columns: dict[str, object] = {
+        "job_id": ["9", "10"],
+        "user_hash": ["u", "u"],
+        "account_hash": ["a", "a"],
+        "partition": ["gpu-h100", "gpu-h100"],
+        "qos": ["normal", "high"],
+        "state_simple": ["COMPLETED", "CANCELLED"],
+        "submit_time": [at(8), at(9)],
+        "start_time": [at(8, 10), None],
+        "end_time": [at(9, 10), at(9, 5)],
+        "wallclock_req": [timedelta(hours=4)] * 2,
+        "wallclock_used": [timedelta(hours=1), None],
+        "nodes_req": [2, 1],
+        "nodes_used": [2, None],
+        "nodelist": [["x1", "x2"], None],
+        "gpus_requested": pl.Series([None, None], dtype=pl.Int64),
+    }
+    with pytest.raises(InputError, match="--gpus-per-node 4"):
+        parquet(tmp_path, "nlr", columns)
+    trace = parquet(tmp_path, "nlr", columns, gpus_per_node=4)
+    assert rows(trace) == [("9", at(8).timestamp(), 8, 3600.0)]
+    assert trace.jobs.time_limit_s.tolist() == [4 * 3600]
+    assert trace.counts["rejected: never started"] == 1
+    assert trace.recorded is not None
+    assert trace.recorded.wait_s.tolist() == [600]
+    assert trace.recorded.nodes.texts() == ["x1,x2"]
+    eagle = {
+        "job_id": [1],
+        "user": ["u1"],
+        "account": ["a1"],
+        "partition": ["gpu"],
+        "state": ["TIMEOUT"],
+        "submit_time": ["2020-06-01 08:00:00"],
+        "start_time": ["2020-06-01 08:05:00"],
+        "end_time": ["2020-06-01 09:05:00"],
+        "wallclock_req": [3600.0],
+        "run_time": [3600.0],
+        "nodes_req": [1],
+        "gpus_req": [2],
+    }
+    trace = parquet(tmp_path, "nlr", eagle)
+    # Mountain Time in June is six hours behind UTC.
+    assert rows(trace) == [("1", at(14).timestamp(), 2, 3600.0)]
+    assert trace.end.tolist() == [TIMEOUT]
+
+
+def test_asi_has_no_times_and_draws_them_only_when_told(tmp_path: Path) -> None:
+    columns: dict[str, object] = {
+        "pod_id": ["p1", "p2", "p3"],
+        "workload_id": ["w", None, "w"],
+        "gpu_spec_public": ["H20", "A10", "A10"],
+        "priority_class": ["HP", "LP", "LP"],
+        "job_type_public": ["training", "dev", "dev"],
+        "model_type_public": ["genai", "unknown", "dev"],
+        "gpu_request": [8.0, 1.0, 1.0],
+        "duration_hours": [2.0, 0.5, 0.5],
+        "schedule_status": [True, None, False],
+    }
+    with pytest.raises(InputError, match="--spread-days 185"):
+        parquet(tmp_path, "asi", columns)
+    trace = parquet(tmp_path, "asi", columns, spread_days=10.0)
+    assert trace.duration_s.tolist() == [7200, 1800]
+    assert trace.jobs.gpus.tolist() == [8, 1]
+    assert trace.jobs.preemptible.tolist() == [False, True]
+    assert trace.jobs.recurrence.texts() == ["w", ""]
+    assert 0 <= trace.jobs.submit_s[0] < trace.jobs.submit_s[1] < 10 * 86400
+    assert trace.counts["adjusted: submission drawn, the table has none"] == 3
+    assert trace.counts["rejected: never scheduled"] == 1
+
+
+def test_swf_counts_gpus_by_whole_nodes_when_told(tmp_path: Path) -> None:
+    path = tmp_path / "frontier.swf"
+    line = "1 0 5 100 {} -1 -1 {} 200 -1 1 7 1 1 1 1 -1 -1\n"
+    header = "; MaxNodes: 9408\n; MaxProcs: 602112\n"
+    path.write_text(header + line.format(65, 65))
+    trace = import_trace([path], options=ReadOptions(gpus_per_node=8))
+    assert trace.jobs.gpus.tolist() == [16]  # 64 processors a node: 65 are on two nodes
+    path.write_text(line.format(2, 2))
+    with pytest.raises(InputError, match="MaxNodes"):
+        import_trace([path], options=ReadOptions(gpus_per_node=8))
+
+
+def test_a_parquet_file_of_unknown_columns_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pl.DataFrame({"a": [1], "b": [2]}).write_parquet(path)
+    with pytest.raises(InputError, match=r"unknown columns \(a, b\)"):
+        sniff(path)

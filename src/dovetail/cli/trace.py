@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,18 @@ def trace() -> None:
 @click.option("--work", default="", help="Muri: iterations (default) or duration.")
 @click.option("--step-times", type=FILE, help="CSV (model,gpus,step_time_s) or Gavel JSON.")
 @click.option("--iterations", type=FILE, help="Pollux: CSV (model,iterations).")
+@click.option(
+    "--gpus-per-node",
+    type=click.IntRange(0, 4096),
+    default=0,
+    help="Count GPUs by nodes where the log has none (Kestrel, SWF).",
+)
+@click.option(
+    "--spread-days",
+    type=click.FloatRange(0, 36525),
+    default=0.0,
+    help="Draw submissions over these days where the log has none (ASI).",
+)
 @json_option
 def import_command(
     files: tuple[Path, ...],
@@ -71,6 +84,8 @@ def import_command(
     work: str,
     step_times: Path | None,
     iterations: Path | None,
+    gpus_per_node: int,
+    spread_days: float,
     as_json: bool,
 ) -> None:
     """Convert logs of one format to a canonical trace.
@@ -89,7 +104,13 @@ def import_command(
     from dovetail.traces.importing import import_apart, import_trace, sniff
 
     name = format_name or sniff(files[0])
-    options = _read_options(name, timezone, work, step_times, iterations)
+    _check_applies(name, "--gpus-per-node", gpus_per_node, ("nlr", "swf"))
+    _check_applies(name, "--spread-days", spread_days, ("asi",))
+    options = replace(
+        _read_options(name, timezone, work, step_times, iterations),
+        gpus_per_node=gpus_per_node,
+        spread_days=spread_days,
+    )
     if not apart:
         with busy(f"reading {len(files)} files"):
             imported = import_trace(files, name, options=options, origin=origin, cpu_only=cpu_only)
@@ -99,6 +120,12 @@ def import_command(
         parts = import_apart(files, name, options=options, origin=origin, cpu_only=cpu_only)
     make_folder(out.parent)
     print_summary(write_apart(parts, out), name, as_json)
+
+
+def _check_applies(format_name: str, option: str, value: float, formats: tuple[str, ...]) -> None:
+    """Raises InputError for an option that the reader of a format would ignore."""
+    if value and format_name not in formats:
+        raise InputError(option, f"does not apply to the format '{format_name}'", "omit it")
 
 
 def _read_options(

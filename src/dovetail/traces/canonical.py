@@ -24,9 +24,9 @@ from dovetail.traces.assemble import STATUS_OF, assemble
 from dovetail.traces.delimited import Delimited, read_delimited
 from dovetail.traces.output_file import write_output
 from dovetail.traces.rows import CANONICAL, FLAGS, NUMBERS, REQUIRED, TEXTS, Rows
+from dovetail.traces.source import PARQUET_MAGIC
 
 _TRUE, _FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
-PARQUET_MAGIC = b"PAR1"
 
 
 def read_trace(path: Path | str) -> Trace:

@@ -12,7 +12,7 @@ import polars as pl
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.trace import Trace
 from dovetail.traces.assemble import OUT_OF_ORDER, assemble, late
-from dovetail.traces.canonical import canonical_rows, is_parquet, trace_name
+from dovetail.traces.canonical import canonical_rows, trace_name
 from dovetail.traces.clock import check_zone, monday_before
 from dovetail.traces.readers.format import Format, Head, ReadOptions
 from dovetail.traces.readers.registry import FORMATS
@@ -25,14 +25,18 @@ ORIGINS = ("week", "first", "keep")
 
 def sniff(path: Path) -> str:
     """Returns the name of the format of a file. Raises InputError for an unknown format."""
-    if is_parquet(path):
-        return CANONICAL
     head = Head(path, first_bytes(path))
     if head.has(*REQUIRED):
         return CANONICAL
     for known in FORMATS:
-        if known.matches(head):
+        if known.parquet == head.parquet and known.matches(head):
             return known.name
+    if head.parquet:
+        raise InputError(
+            str(path),
+            f"has unknown columns ({', '.join(head.columns[:8])})"[:160],
+            f"a trace needs {', '.join(REQUIRED)}",
+        )
     shown = ", ".join(head.columns[:8])[:120]
     if not shown.strip():
         raise InputError(str(path), "is empty", "specify a trace with a header line")

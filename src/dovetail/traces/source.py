@@ -13,13 +13,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
+import polars as pl
+
 from dovetail.core.errors import InputError
 
 LINE_LIMIT_BYTES = 1 << 20
 """The longest line, and the size of a piece: a line within one piece is short enough."""
 
 GZIP_MAGIC = b"\x1f\x8b"
+PARQUET_MAGIC = b"PAR1"
 _TAR_MARK, _TAR_MARK_AT = b"ustar", 257
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Returns the column names of a Parquet file. Raises InputError if it is damaged."""
+    try:
+        return list(pl.read_parquet_schema(path))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise InputError(str(path), f"is not a readable Parquet file: {reason}") from None
 
 
 def read_text_bytes(path: Path) -> bytes:

@@ -19,6 +19,7 @@ from dovetail.traces.rows import (
     Training,
     rejected,
 )
+from dovetail.traces.source import PARQUET_MAGIC, parquet_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class ReadOptions:
 
     `work` is the length of a Muri job: `iterations` (times iteration time) or `duration`.
     `timezone` is that of local times without an offset, by default that of the format. `training`
-    is for traces that have only models, unless `job_iterations` is set.
+    is for traces that have only models, unless `job_iterations` is set. `gpus_per_node` counts GPUs
+    by nodes where a log has none; `spread_days` draws submissions by `seed` where it has no times.
     """
 
     seconds_per_iteration: SecondsPerIteration | None = None
@@ -35,6 +37,9 @@ class ReadOptions:
     work: str = "iterations"
     timezone: str = ""
     training: Training | None = None
+    gpus_per_node: int = 0
+    spread_days: float = 0.0
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +51,15 @@ class Head:
 
     @property
     def columns(self) -> list[str]:
-        """Returns the first line split at commas."""
+        """Returns the names of the columns: of Parquet, else the first line split at commas."""
+        if self.parquet:
+            return parquet_columns(self.path)
         return header_of(self.text)
+
+    @property
+    def parquet(self) -> bool:
+        """Returns whether this is a Parquet file."""
+        return self.text.startswith(PARQUET_MAGIC)
 
     def has(self, *columns: str) -> bool:
         """True if the first line has all these columns."""
@@ -69,6 +81,8 @@ class Format:
     read: Callable[[Path, ReadOptions], Rows] = field(repr=False)
     join: Callable[[Sequence[Path], ReadOptions], Rows] | None = field(default=None, repr=False)
     needs: str = ""
+    parquet: bool = False
+    """Whether files of this format are Parquet, not text."""
 
 
 def step_times(path: Path, options: ReadOptions, models: pl.Series, gpus: pl.Series) -> pl.Series:

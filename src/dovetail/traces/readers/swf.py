@@ -33,12 +33,20 @@ def _matches(head: Head) -> bool:
 
 
 def _read(path: Path, options: ReadOptions) -> Rows:
-    """Reads allocated processors (else requested ones) as GPUs, and counts the rows so read."""
+    """Reads allocated processors (else requested ones) as GPUs, and counts the rows so read.
+
+    With `gpus_per_node` processors are counted by whole nodes, of MaxProcs / MaxNodes each.
+    """
     text = read_text_bytes(path).decode()
     values = _numbers(path, text)
     col = {i + 1: values[f"f{i}"].set(values[f"f{i}"] == -1, None) for i in range(FIELDS)}
     user = _named("u", col[12])
-    gpus = col[5].zip_with((col[5] > 0).fill_null(False), col[8])
+    processors = col[5].zip_with((col[5] > 0).fill_null(False), col[8])
+    gpus, unit = processors, "processors read as GPUs"
+    if options.gpus_per_node:
+        per_node = _processors_per_node(path, text)
+        gpus = (processors / per_node).ceil() * options.gpus_per_node
+        unit = "GPUs from nodes, at --gpus-per-node each"
     frame = pl.DataFrame(
         {
             "job_id": col[1].cast(pl.Int64, strict=False).cast(pl.String),
@@ -55,13 +63,29 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     partial = col[11].is_in(list(_PARTIAL)).fill_null(False)
     counts = Counter(
         {
-            adjusted("processors read as GPUs"): int((~partial).sum()),
+            adjusted(unit): int((~partial).sum()),
             rejected("part of a checkpointed job"): int(partial.sum()),
         }
     )
     match = re.search(r"^\s*;\s*UnixStartTime:\s*(\d{1,12})", text, re.MULTILINE)
     epoch = float(match.group(1)) if match else 0.0
     return Rows(frame.filter(~partial), values.height, counts, epoch or None)
+
+
+def _processors_per_node(path: Path, text: str) -> float:
+    """Returns the processors of a node, from the header comments. Raises InputError."""
+    given = {
+        name: re.search(rf"^\s*;\s*{name}:\s*(\d{{1,9}})", text, re.MULTILINE)
+        for name in ("MaxNodes", "MaxProcs")
+    }
+    counts = {name: float(match.group(1)) for name, match in given.items() if match}
+    if len(counts) < len(given) or not 1 <= counts["MaxNodes"] <= counts["MaxProcs"]:
+        raise InputError(
+            str(path),
+            "does not give MaxNodes and MaxProcs in its header comments",
+            "add the lines '; MaxNodes: N' and '; MaxProcs: N', or omit --gpus-per-node",
+        )
+    return counts["MaxProcs"] / counts["MaxNodes"]
 
 
 def _numbers(path: Path, text: str) -> pl.DataFrame:
