@@ -17,8 +17,8 @@ from random import Random
 from zoneinfo import ZoneInfo
 
 FIELDS = (
-    "JobID|User|Account|Partition|QOS|JobName|State|Submit|Start|End|Elapsed|Suspended|Timelimit|"
-    "Priority|NNodes|NodeList|Reservation|AllocTRES|ReqTRES"
+    "JobID|User|Account|Partition|QOS|JobName|State|Submit|Eligible|Start|End|Elapsed|Suspended|"
+    "Timelimit|Priority|NNodes|NodeList|Reservation|AllocTRES|ReqTRES"
 )
 ZONE = ZoneInfo("Europe/Berlin")
 FIRST_S = datetime(2025, 10, 13, tzinfo=UTC).timestamp()
@@ -282,6 +282,7 @@ def _row(
         "train",
         f"CANCELLED by {1000 + int(job.user[4:])}" if state == "CANCELLED" else state,
         _local(submit_s),
+        _local(submit_s),
         "None" if start_s is None else _local(start_s),
         _local(end_s),
         _span(elapsed_s),
@@ -302,7 +303,7 @@ def _steps(job: LoggedJob, attempt: Attempt, random: Random) -> Iterator[str]:
     for name in ("batch", "extern", "0")[: random.choices((0, 1, 2, 3), (0.05, 0.1, 0.6, 0.25))[0]]:
         values = [f"{job.job_id}.{name}", "", job.account, "", "", name]
         state = "CANCELLED" if attempt.state == "CANCELLED" else attempt.state
-        values += [state, _local(attempt.start_s), _local(attempt.start_s), _local(attempt.end_s)]
+        values += [state, *[_local(attempt.start_s)] * 3, _local(attempt.end_s)]
         values += [
             _span(attempt.elapsed_s),
             _span(0.0),

@@ -31,6 +31,7 @@ from dovetail.study.bound import bound_for, objection
 from dovetail.study.compare import Replication
 from dovetail.study.compare import compare as run_comparison
 from dovetail.study.folder import write_comparison, write_run
+from dovetail.study.left_out import check_left_out
 from dovetail.study.option_texts import OptionTexts, check_window, read_options
 from dovetail.study.run import simulate as run_one
 from dovetail.study.run import whole_directory, with_bound
@@ -169,6 +170,7 @@ def simulate(
     if assign_models:
         jobs = with_models(jobs, options.seed)
     check_window(jobs, options)
+    check_left_out(jobs, options)
     chosen = parse_policy(policy)
     log_to = None if log is None else Path(log)
     result = run_one(jobs, chosen, options, log_to=log_to, keep_spans=spans)
@@ -196,6 +198,7 @@ def compare(
     options = read_options(option_texts)
     jobs = _trace(trace)
     check_window(jobs, options)
+    check_left_out(jobs, options)
     comparison = run_comparison(
         jobs,
         policies,
@@ -226,6 +229,7 @@ def bound(
     reason = objection(jobs, options, powers)
     if reason:
         raise InputError("bound", f"no bound holds: {reason}")
+    check_left_out(jobs, options)
     bounds = find_bound(jobs, options, powers)
     rows = [{"bound": b.name, "mean_jct_s": b.mean_jct_s} for b in bounds.bounds]
     table = pl.DataFrame(rows).sort("mean_jct_s", descending=True)

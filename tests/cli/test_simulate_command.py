@@ -168,7 +168,10 @@ def write_rows(path: Path, *rows: str, columns: str = "job_id,submit_s,gpus,dura
 
 def test_a_job_larger_than_the_cluster_is_counted(shell: Shell, tmp_path: Path) -> None:
     trace = write_rows(tmp_path / "t.csv", "a,0,1,10", "b,0,64,10")
-    said = shell.ok("simulate", trace, "-p", "fifo", "--cluster", "2x4", "--json").json
+    words = ("simulate", trace, "-p", "fifo", "--cluster", "2x4", "--json")
+    assert "1 for more GPUs than it has" in shell.refused(*words)
+    assert "is not a share" in shell.refused(*words, "--allow-left-out", "many")
+    said = shell.ok(*words, "--allow-left-out", "0.99").json
     assert (said["left_out"], said["jobs"], said["avg_jct_s"]) == (1, 1, 10.0)
     alone = write_rows(tmp_path / "big.csv", "b,0,64,10")
     words = shell.refused("simulate", alone, "-p", "fifo", "--cluster", "2x4")

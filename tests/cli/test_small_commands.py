@@ -35,9 +35,13 @@ def test_bound_is_refused_where_none_holds(shell: Shell, month: Path) -> None:
 def test_bound_counts_jobs_that_never_fit(shell: Shell, tmp_path: Path) -> None:
     trace = tmp_path / "t.csv"
     trace.write_text("job_id,submit_s,gpus,duration_s\na,0,1,10\nb,0,64,10\n")
-    said = shell.ok("bound", trace, "--cluster", "1x4")
+    words = ("bound", trace, "--cluster", "1x4")
+    assert "--allow-left-out 99% accepts it" in shell.refused(*words)
+    words = (*words, "--allow-left-out", "99%")
+    said = shell.ok(*words)
+    assert said.out.startswith("note: the cluster can never hold 1 of 2 jobs (50.0%)")
     assert "1 jobs can never fit this cluster" in said.out
-    assert shell.ok("bound", trace, "--cluster", "1x4", "--json").json["left_out"] == 1
+    assert shell.ok(*words, "--json").json["left_out"] == 1
 
 
 def test_policies_lists_every_policy_with_what_it_knows_and_may(shell: Shell) -> None:

@@ -187,3 +187,38 @@ def test_run_times_of_three_jobs_are_forecast_though_none_ended_before(
     assert all(one["errors"]["jobs"] == 1 for one in errors)
     file.write_text("job_id,submit_s,gpus,duration_s\n1,0,1,10\n")
     assert "too few to learn from some" in shell.refused("trace", "forecast", file)
+
+
+def test_a_loss_above_one_per_cent_is_the_first_line(shell: Shell, tmp_path: Path) -> None:
+    log, rejects = tmp_path / "log.csv", tmp_path / "rejects.csv"
+    rows = ["a,0,1,60", "b,1,1,-5", "c,2,0,60", "d,3,4,60", "a,4,2,60"]
+    log.write_text("\n".join(("job_id,submit_s,gpus,duration_s", *rows)) + "\n")
+    words = ("trace", "import", log, "-o", tmp_path / "out.csv")
+    said = shell.ok(*words, "--rejects", rejects)
+    first, second = said.out.splitlines()[:2]
+    # The job without a GPU is no loss; the one run twice took 120 of 420 GPU-seconds.
+    assert first.startswith("note: left out 2 of 4 jobs (50.0%) with 28.6% of the GPU-hours: ")
+    assert "1 duplicate id" in first and "1 negative duration" in first and "no GPU" not in first
+    assert second.endswith("2 jobs (canonical)")
+    assert rejects.read_text().splitlines() == [
+        "file,line,reason,text",
+        f'{log},3,negative duration,"b,1,1,-5"',
+        f'{log},4,no GPU,"c,2,0,60"',
+        f'{log},6,duplicate id,"a,4,2,60"',
+    ]
+    assert shell.ok(*words, "--json").json["notes"]
+
+
+def test_rejects_of_several_files_name_each_file(shell: Shell, tmp_path: Path) -> None:
+    header = "timestamp,duration,num_gpus,gpu_time,cluster"
+    files = [tmp_path / f"{name}.csv" for name in ("one", "two")]
+    for path, gpus in zip(files, (1, 0), strict=True):
+        # A quoted value may hold a line end, so a row need not be a line.
+        rows = ['2017-10-02 00:00:10,60.0,2,120.0,"b\nc"', f"2017-10-02 00:00:20,60.0,{gpus},0,b"]
+        path.write_text("\n".join((header, *rows)) + "\n")
+    for apart in ((), ("--apart",)):
+        rejects = tmp_path / "rejects.csv"
+        out = tmp_path / ("folder" if apart else "all.csv")
+        shell.ok("trace", "import", *files, *apart, "--rejects", rejects, "-o", out)
+        told = rejects.read_text().splitlines()[1:]
+        assert told == [f'{files[1]},4,no GPU,"2017-10-02 00:00:20,60.0,0,0,b"']

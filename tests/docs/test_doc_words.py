@@ -6,14 +6,16 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
 import dovetail.policies  # registers the policies
 from doc_pages import ROOT
-from dovetail.cli.main import run
+from dovetail.cli.main import cli, run
 from dovetail.core.messages import HOW
 from dovetail.core.policy import registered, spell
 from dovetail.core.trace import ENDS
 from dovetail.record.result import COMPARISON_COLUMNS, GPU_SECOND_KINDS, JOB_COLUMNS
+from dovetail.traces.readers.sacct_lines import COMMAND, FIELDS
 from dovetail.traces.rows import CANONICAL
 
 assert dovetail.policies
@@ -115,3 +117,19 @@ def test_every_dependency_has_its_paragraph() -> None:
         name = re.split(r"[\[<>=~! ]", requirement)[0].lower()
         if name != "dovetail":
             assert name in text, f"{name} has no paragraph in docs/decisions.md"
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/guides/analyse-your-log.md", "docs/reference/traces.md"]
+)
+def test_the_columns_to_request_of_sacct_are_one_list(name: str) -> None:
+    text = (ROOT / name).read_text().replace("\\\n", "")
+    asked = [line for line in text.splitlines() if line.startswith("sacct ")]
+    assert asked == [f"{COMMAND} > log.txt"]
+
+
+def test_the_help_of_import_requests_the_same_columns() -> None:
+    said = CliRunner().invoke(cli, ["trace", "import", "--help"]).output
+    text = re.sub(r"\\\n\s*", "", said)
+    assert f"{COMMAND} > log.txt" in text
+    assert COMMAND.endswith(f" -o {','.join(FIELDS)}")

@@ -353,6 +353,9 @@ def test_slurm_keeps_jobs_and_counts_the_rest(tmp_path: Path) -> None:
         "rejected: not ended yet": 1,
         "rejected: never started": 1,
         "rejected: no GPU": 1,
+        "adjusted: several GPU types in a job, any is taken": 1,
+        "adjusted: start_s out of range, left out": 1,
+        "adjusted: wait_s out of range, left out": 1,
     }
 
 

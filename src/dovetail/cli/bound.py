@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from dovetail.cli.options import json_option, load_trace, world_options
+from dovetail.cli.options import json_option, load_trace, say_left_out, world_options
 from dovetail.cli.progress import busy
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def bound(
 
     options = read_options(option_texts)
     jobs = load_trace(trace, format_name, options.seed if assign_models else None)
+    say_left_out(jobs, options, as_json)
     powers = Powers(elastic=elastic, sharing=sharing, interleaving=interleaving)
     reason = objection(jobs, options, powers)
     if reason:

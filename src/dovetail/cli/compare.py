@@ -15,6 +15,7 @@ from dovetail.cli.options import (
     load_trace,
     output_folder,
     processes_option,
+    say_left_out,
     world_options,
 )
 from dovetail.cli.progress import bar, busy
@@ -73,6 +74,7 @@ def compare(
     with output_folder(output) as folder:
         jobs = load_trace(trace, format_name, None)
         check_window(jobs, options)
+        say_left_out(jobs, options, as_json)
         with bar("comparing", 1.0) as show:
             comparison = run(
                 jobs,

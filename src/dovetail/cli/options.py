@@ -15,6 +15,7 @@ from dovetail.cli.progress import busy
 
 if TYPE_CHECKING:
     from dovetail.core.trace import Trace
+    from dovetail.study.options import Options
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -92,6 +93,11 @@ WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
     shown_option("--coalesce-s", default=0.0, help="Merge events within this time."),
     click.option("--warm-up-s", default=0.0, help="Exclude jobs submitted before this time."),
     click.option("--drain-s", default=0.0, help="Exclude jobs submitted in the last seconds."),
+    shown_option(
+        "--allow-left-out",
+        default="1%",
+        help="Share of jobs or GPU-hours that may be left out because they never fit.",
+    ),
     click.option("--format", "format_name", default=None, help="Format of the trace."),
 )
 
@@ -118,13 +124,25 @@ def output_folder(target: Path | None) -> Iterator[Path | None]:
         yield folder
 
 
+def say_left_out(trace: Trace, options: Options, as_json: bool) -> None:
+    """Prints first what is left out of a run or ignored. Raises InputError if it is too much."""
+    from dovetail.study.left_out import check_left_out
+
+    for note in check_left_out(trace, options):
+        click.echo(f"note: {note}", err=as_json)
+
+
 def load_trace(path: str, format_name: str | None, models_by_seed: int | None = None) -> Trace:
     """Returns the trace of a file in any known format; with a seed, assigns models at random.
 
     Raises InputError.
     """
-    from dovetail.study.traces import open_traces, with_models
+    from dovetail.study.traces import open_rows, with_models
 
     with busy(f"reading {Path(path).name}"):
-        trace = open_traces([path], format_name)
-        return trace if models_by_seed is None else with_models(trace, models_by_seed)
+        imported = open_rows([path], format_name)
+        trace = imported.trace
+        chosen = trace if models_by_seed is None else with_models(trace, models_by_seed)
+    for note in imported.notes:
+        click.echo(f"note: {note}", err=True)
+    return chosen

@@ -13,6 +13,7 @@ from dovetail.cli.options import (
     json_option,
     load_trace,
     output_folder,
+    say_left_out,
     world_options,
 )
 from dovetail.cli.progress import bar, busy
@@ -64,6 +65,7 @@ def simulate(
     with output_folder(output) as folder:
         jobs = load_trace(trace, format_name, options.seed if assign_models else None)
         check_window(jobs, options)
+        say_left_out(jobs, options, as_json)
         pictures = folder is not None and not no_report
         result = _run(jobs, chosen, options, folder, pictures, not no_bound)
         if folder is not None:

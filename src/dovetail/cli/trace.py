@@ -16,6 +16,7 @@ from dovetail.cli.trace_change import convert, scale, slice_command
 from dovetail.cli.trace_files import (
     FILE,
     gpus_of,
+    import_notes,
     make_folder,
     models_of,
     open_any,
@@ -57,6 +58,8 @@ def trace() -> None:
     help="Jobs without a GPU.",
 )
 @click.option("--timezone", default="", help="Time zone of local times, e.g. Europe/Berlin.")
+@click.option("--columns", default="", help="Slurm: the columns of a log without a header.")
+@click.option("--rejects", type=FILE, help="CSV to write of all rows not used: line, reason, text.")
 @click.option("--work", default="", help="Muri: iterations (default) or duration.")
 @click.option("--step-times", type=FILE, help="CSV (model,gpus,step_time_s) or Gavel JSON.")
 @click.option("--iterations", type=FILE, help="Pollux: CSV (model,iterations).")
@@ -81,6 +84,8 @@ def import_command(
     origin: str,
     cpu_only: str,
     timezone: str,
+    columns: str,
+    rejects: Path | None,
     work: str,
     step_times: Path | None,
     iterations: Path | None,
@@ -95,31 +100,51 @@ def import_command(
 
     \b
     Example:
-      sacct -P -a -S 2024-01-01 -o JobID,User,Partition,State,Submit,Start,End,\\
-        Elapsed,Timelimit,AllocTRES > log.txt
+      sacct -a -D -X -P -S 2024-03-01 -E 2024-04-01 -o JobID,User,Account,Partition,\\
+        QOS,JobName,State,Submit,Eligible,Start,End,Elapsed,Suspended,Timelimit,\\
+        Priority,NNodes,NodeList,Reservation,AllocTRES,ReqTRES > log.txt
       dovetail trace import log.txt --timezone Europe/Berlin -o month.csv
       dovetail trace import philly/afs_vcs/*.csv.gz -o philly.csv.gz
     """
+    import polars as pl
+
     from dovetail.traces.canonical import write_apart
-    from dovetail.traces.importing import import_apart, import_trace, sniff
+    from dovetail.traces.importing import import_rows, import_rows_apart, sniff
+    from dovetail.traces.rejects import write_rejects
 
     name = format_name or sniff(files[0])
     _check_applies(name, "--gpus-per-node", gpus_per_node, ("nlr", "swf"))
     _check_applies(name, "--spread-days", spread_days, ("asi",))
     options = replace(
         _read_options(name, timezone, work, step_times, iterations),
+        columns=_columns(name, columns),
         gpus_per_node=gpus_per_node,
         spread_days=spread_days,
     )
-    if not apart:
-        with busy(f"reading {len(files)} files"):
-            imported = import_trace(files, name, options=options, origin=origin, cpu_only=cpu_only)
-        write_and_print({out: imported}, name, as_json)
-        return
     with busy(f"reading {len(files)} files"):
-        parts = import_apart(files, name, options=options, origin=origin, cpu_only=cpu_only)
+        parts = (
+            import_rows_apart(files, name, options=options, origin=origin, cpu_only=cpu_only)
+            if apart
+            else {"": import_rows(files, name, options=options, origin=origin, cpu_only=cpu_only)}
+        )
+    if rejects is not None:
+        write_rejects(
+            pl.concat([p.refused for p in parts.values()], how="diagonal"), files, rejects
+        )
+    notes = import_notes(list(parts.values()), rejects)
+    if not apart:
+        write_and_print({out: parts[""].trace}, name, as_json, notes)
+        return
     make_folder(out.parent)
-    print_summary(write_apart(parts, out), name, as_json)
+    written = write_apart({vc: part.trace for vc, part in parts.items()}, out)
+    print_summary(written, name, as_json, notes)
+
+
+def _columns(format_name: str, text: str) -> tuple[str, ...]:
+    """Returns the names in --columns. Raises InputError."""
+    if text and format_name != "slurm":
+        raise InputError("--columns", f"does not apply to the format '{format_name}'", "omit it")
+    return tuple(filter(None, (name.strip() for name in text.split(","))))
 
 
 def _check_applies(format_name: str, option: str, value: float, formats: tuple[str, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
     from dovetail.core.trace import Trace
+    from dovetail.traces.assemble import Imported
 
 FILE = click.Path(path_type=Path)
 out_option = click.option(
@@ -62,22 +63,40 @@ def write_part(part: Trace, out: Path, whole: Trace, source: Path, as_json: bool
     click.echo(f"{out}: {len(part):,} of {len(whole):,} jobs of {source}")
 
 
-def write_and_print(traces: dict[Path, Trace], source: str, as_json: bool) -> None:
+def import_notes(parts: Sequence[Imported], rejects: Path | None) -> list[str]:
+    """Returns what the first lines say: assumed time zones, and jobs that were left out."""
+    from dovetail.traces.loss import LEFT_OUT_MAX, loss_of, total
+
+    notes = list(dict.fromkeys(note for part in parts for note in part.notes))
+    loss = total([loss_of(part) for part in parts])
+    if loss.exceeds(LEFT_OUT_MAX):
+        where = f"{rejects} lists" if rejects is not None else "--rejects FILE writes"
+        notes.insert(0, f"left out {loss}. {where} each such row with its line.")
+    return notes
+
+
+def write_and_print(
+    traces: dict[Path, Trace], source: str, as_json: bool, notes: Sequence[str] = ()
+) -> None:
     """Writes traces and prints a summary."""
     from dovetail.traces.canonical import write_trace
 
     for path, trace in traces.items():
         with busy(f"writing {path.name}"):
             write_trace(trace, path)
-    print_summary(traces, source, as_json)
+    print_summary(traces, source, as_json, notes)
 
 
-def print_summary(traces: dict[Path, Trace], source: str, as_json: bool) -> None:
-    """Prints the written traces with the counts of excluded and changed rows."""
+def print_summary(
+    traces: dict[Path, Trace], source: str, as_json: bool, notes: Sequence[str] = ()
+) -> None:
+    """Prints the notes, and the written traces with the counts of excluded and changed rows."""
     if as_json:
         rows = [{"path": str(p), "jobs": len(t), "counts": t.counts} for p, t in traces.items()]
-        click.echo(json.dumps({"source": source, "traces": rows}))
+        click.echo(json.dumps({"source": source, "traces": rows, "notes": list(notes)}))
         return
+    for note in notes:
+        click.echo(f"note: {note}")
     for path, trace in traces.items():
         click.echo(f"{path}: {len(trace):,} jobs ({source})")
         for what, count in trace.counts.items():
@@ -86,7 +105,7 @@ def print_summary(traces: dict[Path, Trace], source: str, as_json: bool) -> None
 
 def open_any(file: Path) -> Trace:
     """Returns the trace of a file in any format, with the zoo's step times. Raises InputError."""
-    from dovetail.traces.importing import CANONICAL, import_trace, sniff
+    from dovetail.traces.importing import CANONICAL, import_rows, sniff
     from dovetail.traces.readers.format import ReadOptions
 
     name = sniff(file)
@@ -94,7 +113,10 @@ def open_any(file: Path) -> Trace:
     if name != CANONICAL:
         options = ReadOptions(step_times_from_zoo(name), training=training_from_zoo(name))
     with busy(f"reading {file.name}"):
-        return import_trace([file], name, options=options)
+        imported = import_rows([file], name, options=options)
+    for note in imported.notes:
+        click.echo(f"note: {note}", err=True)
+    return imported.trace
 
 
 def gpus_of(cluster: str) -> int:

@@ -21,6 +21,8 @@ class Recorded:
     Times are on the clock of `submit_s`; NaN where the log does not record them. `start_s` is the
     first start, `end_s` the last end, `wait_s` all time between submission and end without GPUs,
     `restarts` the starts after the first. `nodes` are node names as Slurm writes them, `n[01-03]`.
+    `eligible_s` is when nothing but the queue held the job back: begin times and dependencies were
+    over; None where the log does not say.
     """
 
     start_s: Floats
@@ -28,6 +30,7 @@ class Recorded:
     wait_s: Floats
     restarts: Ints
     nodes: Labels
+    eligible_s: Floats | None = None
 
     def take(self, rows: NDArray[np.int64]) -> Recorded:
         """Returns the record restricted to `rows`, in that order."""
@@ -37,12 +40,15 @@ class Recorded:
             self.wait_s[rows],
             self.restarts[rows],
             self.nodes.take(rows),
+            None if self.eligible_s is None else self.eligible_s[rows],
         )
 
     def retimed(self, shift_s: float, scale: float) -> Recorded:
         """Returns the record with all times shifted, then multiplied by `scale`."""
+        eligible_s = None if self.eligible_s is None else (self.eligible_s + shift_s) * scale
         return replace(
             self,
+            eligible_s=eligible_s,
             start_s=(self.start_s + shift_s) * scale,
             end_s=(self.end_s + shift_s) * scale,
             wait_s=self.wait_s * scale,

@@ -19,6 +19,7 @@ from dovetail.record.metrics import Window
 from dovetail.study.options import Options, parse_adopt
 from dovetail.traces.capacity import read_capacity
 from dovetail.traces.cluster_file import read_cluster
+from dovetail.traces.loss import parse_share
 
 
 class OptionTexts(TypedDict, total=False):
@@ -41,6 +42,7 @@ class OptionTexts(TypedDict, total=False):
     warm_up_s: float
     drain_s: float
     seed: int
+    allow_left_out: str
 
 
 DEFAULTS: OptionTexts = {
@@ -61,6 +63,7 @@ DEFAULTS: OptionTexts = {
     "warm_up_s": 0.0,
     "drain_s": 0.0,
     "seed": 0,
+    "allow_left_out": "1%",
 }
 
 
@@ -94,6 +97,7 @@ def read_options(option_texts: OptionTexts) -> Options:
             _seconds("--warm-up-s", texts["warm_up_s"]), _seconds("--drain-s", texts["drain_s"])
         ),
         seed=texts["seed"],
+        left_out_max=parse_share("--allow-left-out", texts["allow_left_out"]),
     )
 
 

@@ -29,7 +29,8 @@ class Options:
     """The options of a run; the defaults are those of the command line.
 
     `adopt` is the fraction of jobs to flag, by flag; empty keeps the flags of the trace. `without`
-    lists powers that no policy may use.
+    lists powers that no policy may use. `left_out_max` is the share of jobs or GPU-hours that
+    commands may leave out; it changes no result, so no manifest has it.
     """
 
     cluster: Cluster
@@ -48,6 +49,7 @@ class Options:
     without: frozenset[str] = frozenset()
     window: Window = field(default_factory=Window)
     seed: int = 0
+    left_out_max: float = 1.0
 
     def __post_init__(self) -> None:
         if self.cancelled not in CANCELLED_CHOICES:

@@ -46,6 +46,7 @@ from dovetail.record.result import RunResult
 from dovetail.record.tally import Tally
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
+from dovetail.study.left_out import typed_for
 from dovetail.study.options import Options, adopted
 from dovetail.study.uncertainty import Interval, blocks, intervals
 from dovetail.version import __version__
@@ -88,7 +89,7 @@ def placeable(trace: Trace, options: Options) -> tuple[Trace, int]:
     """
     if not len(trace):
         raise InputError("trace", "it contains no usable job")
-    trace = adopted(trace, options.adopt, options.seed)
+    trace = adopted(typed_for(trace, options.cluster), options.adopt, options.seed)
     empty = Occupancy(options.cluster, trace.jobs)
     shape_of, shapes = shapes_on(empty)
     fits = [options.placing.find(empty, shape) is not None for shape in shapes]

@@ -9,7 +9,8 @@ from pathlib import Path
 from dovetail.core.trace import Trace
 from dovetail.physics.batches.goodput import training
 from dovetail.physics.zoo.models import seconds_per_iteration, zoo
-from dovetail.traces.importing import import_trace, sniff
+from dovetail.traces.assemble import Imported
+from dovetail.traces.importing import import_rows, sniff
 from dovetail.traces.readers.format import ReadOptions
 from dovetail.traces.transform import assign_models
 
@@ -22,7 +23,19 @@ def open_traces(
     cpu_only: str = "reject",
     timezone: str = "",
 ) -> Trace:
-    """Returns one trace of files of one format, with a queue for each virtual cluster.
+    """Returns one trace of files of one format, with a queue for each virtual cluster."""
+    return open_rows(paths, format_name, origin=origin, cpu_only=cpu_only, timezone=timezone).trace
+
+
+def open_rows(
+    paths: Sequence[Path | str],
+    format_name: str | None = None,
+    *,
+    origin: str = "week",
+    cpu_only: str = "reject",
+    timezone: str = "",
+) -> Imported:
+    """Returns the trace as `open_traces` does, with each rejected row and what was assumed.
 
     For formats with iterations or models instead of seconds, the zoo provides the step times.
     Raises InputError.
@@ -32,7 +45,7 @@ def open_traces(
     family = (name or "").partition("-")[0]
     seconds = partial(seconds_per_iteration, family=family)
     options = ReadOptions(seconds, timezone=timezone, training=partial(training, family=family))
-    return import_trace(files, name, options=options, origin=origin, cpu_only=cpu_only)
+    return import_rows(files, name, options=options, origin=origin, cpu_only=cpu_only)
 
 
 def with_models(trace: Trace, seed: int) -> Trace:

@@ -1,4 +1,4 @@
-"""Notes on limits of a run: powers that no job allows, unknown models, assumed GPU memory."""
+"""Notes on limits of a run: ignored GPU types, unused powers, unknown models, assumed memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dovetail.core.cluster import ASSUMED_GPU_MEMORY_BYTES, GIB
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
 from dovetail.physics.zoo.device import device_memory_bytes
+from dovetail.study.left_out import ignored_types
 from dovetail.study.options import Options, adopted
 
 NEEDS = (("resize", "elastic"), ("share", "shareable"), ("interleave", "shareable"))
@@ -22,7 +23,9 @@ def limit_notes(
     knows: only these have stages and known footprints.
     """
     jobs = adopted(trace, options.adopt, options.seed).jobs
+    ignored = ignored_types(trace, options.cluster)
     return [
+        *([f"{ignored[0].upper()}{ignored[1:]}."] if ignored else []),
         *_idle_powers(jobs, powers_of, modelled),
         *_assumed_memory(jobs, options, powers_of, modelled),
         *_unknown_models(trace.jobs, options, modelled),

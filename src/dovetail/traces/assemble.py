@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -11,7 +12,18 @@ from dovetail.core.cluster import GIB
 from dovetail.core.errors import InputError
 from dovetail.core.job import LABELS, NO_LABEL, Bools, Floats, Ints, JobTable, Labels
 from dovetail.core.trace import ENDS, Recorded, Trace
-from dovetail.traces.rows import FLAGS, NUMBERS, REQUIRED, TEXTS, Rows, adjusted, rejected
+from dovetail.traces.rows import (
+    FLAGS,
+    NUMBERS,
+    REFUSED,
+    REQUIRED,
+    TEXTS,
+    Refusals,
+    Rows,
+    adjusted,
+    refused_rows,
+    rejected,
+)
 
 SECONDS_MAX = 1e9
 """The longest plausible duration or limit: 31 years."""
@@ -34,13 +46,31 @@ STATUS_OF = {word: end for end, words in _STATUS.items() for word in words}
 """Maps the status words of all logs to `core.trace.ENDS`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The trace of all usable rows, and the rejected rows: columns of `REFUSED`, perhaps `file`.
+
+    `notes` are sentences on what a reader assumed.
+    """
+
+    trace: Trace
+    refused: pl.DataFrame
+    notes: tuple[str, ...] = ()
+
+
 def assemble(rows: Rows, name: str, where: str, *, cpu_only: str = "reject") -> Trace:
-    """Returns the trace of all usable rows, sorted by (submission, id).
+    """Returns the trace of all usable rows. Raises InputError if no row is usable."""
+    return assembled(rows, name, where, cpu_only=cpu_only).trace
+
+
+def assembled(rows: Rows, name: str, where: str, *, cpu_only: str = "reject") -> Imported:
+    """Returns the trace of all usable rows, sorted by (submission, id), and the rejected rows.
 
     `cpu_only` is the treatment of jobs with zero GPUs: `reject` or `as-one-gpu`. In the counts of
-    the trace, read = usable + all rejected. Raises InputError if no row is usable.
+    the trace, read = usable + all rejected + all joined. Raises InputError if no row is usable.
     """
-    counts = Counter({"read": rows.read})
+    refusals = Refusals(Counter({"read": rows.read}), list(rows.refused))
+    counts = refusals.counts
     counts.update(rows.counts)
     frame = _complete(rows.frame)
     if cpu_only == "as-one-gpu":
@@ -48,13 +78,15 @@ def assemble(rows: Rows, name: str, where: str, *, cpu_only: str = "reject") -> 
         frame = frame.with_columns(
             pl.when(pl.col("gpus") == 0).then(1.0).otherwise("gpus").alias("gpus")
         )
-    frame = _reject(frame, counts)
+    frame = _reject(frame, refusals)
     frame = _repair(frame, counts)
-    frame = _in_order(frame, counts)
+    frame = _in_order(frame, refusals)
     counts["usable"] = frame.height
     if not frame.height:
         raise InputError(where, _nothing_usable(counts))
-    return _trace(frame, name, {k: v for k, v in counts.items() if v})
+    trace = _trace(frame, name, {k: v for k, v in counts.items() if v})
+    refused = pl.concat([REFUSED.to_frame(), *refusals.rows], how="diagonal")
+    return Imported(trace, refused, rows.notes)
 
 
 def _nothing_usable(counts: Counter[str]) -> str:
@@ -79,10 +111,11 @@ def _complete(frame: pl.DataFrame) -> pl.DataFrame:
         *(column(c, pl.Float64, None) for c in (*REQUIRED[1:], *NUMBERS)),
         *(column(c, pl.String, "") for c in ("job_id", *TEXTS)),
         *(column(c, pl.Boolean, c == "preemptible") for c in FLAGS),
+        *(c for c in ("line", "file") if c in frame.columns),
     )
 
 
-def _reject(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
+def _reject(frame: pl.DataFrame, refusals: Refusals) -> pl.DataFrame:
     """Returns the valid rows; counts each other row under the first reason that applies."""
     submit, gpus, duration = pl.col("submit_s"), pl.col("gpus"), pl.col("duration_s")
     reasons = {
@@ -110,7 +143,9 @@ def _reject(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
         return frame
     names = list(reasons)
     for code, n in sorted(codes.drop_nulls().value_counts().iter_rows()):
-        counts[rejected(names[code])] += n
+        refusals.counts[rejected(names[code])] += n
+    reason = pl.lit(codes).replace_strict(dict(enumerate(names)), return_dtype=pl.String)
+    refusals.rows.append(refused_rows(frame, reason).drop_nulls("reason"))
     return frame.filter(codes.is_null())
 
 
@@ -129,6 +164,8 @@ def _repair(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
         "deadline_s": pl.col("deadline_s") <= pl.col("submit_s"),
         "cpus": (pl.col("cpus") < 0) | pl.col("cpus").is_infinite(),
         "memory_gb": (pl.col("memory_gb") < 0) | pl.col("memory_gb").is_infinite(),
+        "eligible_s": (pl.col("eligible_s") < pl.col("submit_s"))
+        | pl.col("eligible_s").is_infinite(),
         "start_s": (pl.col("start_s") < pl.col("submit_s")) | pl.col("start_s").is_infinite(),
         "end_s": (pl.col("end_s") < pl.col("submit_s")) | pl.col("end_s").is_infinite(),
         "wait_s": (pl.col("wait_s") < 0) | pl.col("wait_s").is_infinite(),
@@ -146,15 +183,15 @@ def _repair(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
     )
 
 
-def _in_order(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
+def _in_order(frame: pl.DataFrame, refusals: Refusals) -> pl.DataFrame:
     """Returns the first row of each id, sorted by (submission, id)."""
     first = frame["job_id"].is_first_distinct()
-    if repeated := int((~first).sum()):
-        counts[rejected("duplicate id")] += repeated
+    if not first.all():
+        refusals.add("duplicate id", frame.filter(~first))
         frame = frame.filter(first)
     numeric = bool(frame["job_id"].str.contains(r"^-?[0-9]{1,18}$").all())
     key = pl.col("job_id").cast(pl.Int64) if numeric else pl.col("job_id")
-    counts[adjusted(OUT_OF_ORDER)] += late(frame["submit_s"])
+    refusals.counts[adjusted(OUT_OF_ORDER)] += late(frame["submit_s"])
     return frame.sort(pl.col("submit_s"), key, pl.col("job_id"))
 
 
@@ -232,6 +269,7 @@ def _recorded(frame: pl.DataFrame) -> Recorded | None:
         _floats(frame["wait_s"], np.nan),
         _counts(frame["restarts"], 0),
         labels(frame["nodes"]),
+        None if frame["eligible_s"].is_null().all() else _floats(frame["eligible_s"], np.nan),
     )
 
 

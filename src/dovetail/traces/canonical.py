@@ -121,7 +121,7 @@ def _csv_columns(path: Path) -> tuple[pl.DataFrame, list[str]]:
     """Returns the canonical columns of a file, and the names of all its columns."""
     table = read_delimited(path)
     table.need(*REQUIRED)
-    columns = [table.text("job_id")]
+    columns = [table.lines(), table.text("job_id")]
     columns += [table.number(c) for c in (*REQUIRED[1:], *NUMBERS) if table.has(c)]
     columns += [table.text(c) for c in TEXTS if table.has(c) and c != "status"]
     columns += [_flag(table, c) for c in FLAGS if table.has(c)]
@@ -221,8 +221,11 @@ def _texts(label: Labels) -> pl.Series:
 def _recorded_columns(recorded: Recorded | None, jobs: int) -> dict[str, pl.Series]:
     if recorded is None:
         nothing = pl.Series([None] * jobs, dtype=pl.Float64)
-        return dict.fromkeys(("start_s", "end_s", "wait_s", "restarts", "nodes"), nothing)
+        names = ("eligible_s", "start_s", "end_s", "wait_s", "restarts", "nodes")
+        return dict.fromkeys(names, nothing)
+    eligible_s = np.full(jobs, np.nan) if recorded.eligible_s is None else recorded.eligible_s
     return {
+        "eligible_s": _given(eligible_s),
         "start_s": _given(recorded.start_s),
         "end_s": _given(recorded.end_s),
         "wait_s": _given(recorded.wait_s),

@@ -23,6 +23,9 @@ _BELIEVED_S = 1e11
 REPEATED_HOUR = "local time in an hour that happened twice, read as its first pass"
 """The reason under which readers count `Moments.repeated`."""
 
+SKIPPED_HOUR = "local time in an hour that the clocks skipped, read as one hour later"
+"""The reason under which readers count `Moments.skipped`."""
+
 _OFFSET = r"(Z|[+-]\d{2}:?\d{2})$"
 _Pass = Literal["earliest", "latest"]
 _FORMAT = "%Y-%m-%d %H:%M:%S%.f"
@@ -33,10 +36,12 @@ class Moments:
     """A column of Unix seconds; null if the text is missing or not a time.
 
     `later` differs from `first` in an hour that occurs twice, where it is the second pass.
+    `skipped` is the number of values in an hour that does not occur.
     """
 
     first: pl.Series
     later: pl.Series
+    skipped: int = 0
 
     @property
     def repeated(self) -> int:
@@ -49,10 +54,14 @@ class Moments:
         known = isinstance(earliest, float) and abs(earliest) < _BELIEVED_S
         return utc_offset_s(float(earliest), zone) if known else 0.0  # type: ignore[arg-type]
 
+    def after(self, earlier: pl.Series) -> pl.Series:
+        """Returns the first pass, or the second where the first is before `earlier`."""
+        early = (self.first < earlier).fill_null(False)
+        return self.first.zip_with(~early, self.later)
+
     def since(self, start: Moments) -> pl.Series:
         """Returns the seconds since `start`, with the second pass if the first is before it."""
-        early = (self.first < start.first).fill_null(False)
-        return self.first.zip_with(~early, self.later) - start.first
+        return self.after(start.first) - start.first
 
 
 def moments(texts: pl.Series, zone: str) -> Moments:
@@ -62,9 +71,14 @@ def moments(texts: pl.Series, zone: str) -> Moments:
     # Both passes are parsed: which one is meant depends on the other times of the same row.
     bare = clean.str.replace(_OFFSET, "") if has_offset.any() else clean
     naive = bare.str.to_datetime(_FORMAT, strict=False, time_unit="us")
-    first, later = _in_zone(naive, zone, "earliest"), _in_zone(naive, zone, "latest")
+    if zone == "UTC":
+        first = later = _seconds(naive)
+        skipped = 0
+    else:
+        skipped = _skipped(naive, zone)
+        first, later = _in_zone(naive, zone, "earliest"), _in_zone(naive, zone, "latest")
     if not has_offset.any():
-        return Moments(first, later)
+        return Moments(first, later, skipped)
     absolute = _seconds(naive.dt.replace_time_zone("UTC")) - _offsets(clean)
     return Moments(absolute.zip_with(has_offset, first), absolute.zip_with(has_offset, later))
 
@@ -103,6 +117,11 @@ def _in_zone(naive: pl.Series, zone: str, ambiguous: _Pass) -> pl.Series:
     local = pl.col("t"), pl.col("t").dt.offset_by("1h")
     zoned = (t.dt.replace_time_zone(zone, ambiguous=ambiguous, non_existent="null") for t in local)
     return _seconds(frame.select(pl.coalesce(*zoned))["t"])
+
+
+def _skipped(naive: pl.Series, zone: str) -> int:
+    real = naive.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+    return real.null_count() - naive.null_count()
 
 
 def _seconds(times: pl.Series) -> pl.Series:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
 import polars as pl
 
 from dovetail.core.errors import InputError, nearest
@@ -21,7 +21,7 @@ MISSING = ("", "None", "none", "NULL", "null", "NaN", "nan", "NA", "N/A", "n/a",
 
 NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
 
-_ROW = "\0row"
+_LINE = "\0line"
 _SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": "spaces"}
 
 
@@ -45,7 +45,7 @@ class Delimited:
     @property
     def columns(self) -> list[str]:
         """Returns the column names in the order of the header."""
-        return [c for c in self.frame.columns if c != _ROW]
+        return [c for c in self.frame.columns if c != _LINE]
 
     def need(self, *columns: str) -> None:
         """Raises InputError if one of these columns is missing, with the most similar name."""
@@ -79,17 +79,22 @@ class Delimited:
     def canonical(
         self, needed: Mapping[str, str], also: Mapping[str, str] = NOTHING_MORE
     ) -> list[pl.Series]:
-        """Returns columns under their canonical names: `needed`, and those of `also` that exist.
+        """Returns `lines()` and canonical columns: all `needed`, and those of `also` that exist.
 
         Both map canonical names to the names of the file. The canonical name decides whether a
         column has texts or numbers. Raises InputError for a missing column or an invalid number.
         """
         self.need(*needed.values())
         present = {ours: theirs for ours, theirs in also.items() if self.has(theirs)}
-        return [
+        values = [
             (self.text(theirs) if ours in ("job_id", *TEXTS) else self.number(theirs)).alias(ours)
             for ours, theirs in {**needed, **present}.items()
         ]
+        return [self.lines(), *values]
+
+    def lines(self) -> pl.Series:
+        """Returns the first line of each row, from 1."""
+        return self.frame[_LINE].cast(pl.Int64).alias("line")
 
     def row_ids(self) -> pl.Series:
         """Returns the row numbers from 0 as job ids, for a file without ids."""
@@ -106,18 +111,7 @@ class Delimited:
 
     def line_of(self, position: int) -> int:
         """Returns the first line, from 1, of the row at a position."""
-        row = int(self.frame[_ROW][position])
-        data = read_text_bytes(self.path)
-        begins = self.header_lines + row + 1
-        if not self.quoted or b'"' not in data:
-            return begins
-        # Quoted values may contain line ends, so records must be counted.
-        with contextlib.suppress(csv.Error):
-            for i, (line, _) in enumerate(_records(data, self.separator, self.header_lines)):
-                begins = line
-                if i == row:
-                    break
-        return begins
+        return int(self.frame[_LINE][position])
 
 
 def read_delimited(
@@ -140,9 +134,22 @@ def read_delimited(
     except pl.exceptions.PolarsError:
         raise _first_fault(path, data, separator, header_lines, len(names), quoted) from None
     frame.columns = names
-    frame = frame.with_row_index(_ROW)
+    frame = frame.with_columns(_first_lines(data, header_lines, frame.height, quoted))
     blank = pl.all_horizontal(pl.col(names).is_null())
     return Delimited(path, frame.filter(~blank), separator, header_lines, quoted)
+
+
+def _first_lines(data: bytes, header_lines: int, rows: int, quoted: bool) -> pl.Series:
+    """Returns the first line of each row; a quoted value may contain line ends."""
+    if quoted and b'"' in data:
+        text = np.frombuffer(_after_lines(data, header_lines), np.uint8)
+        ends = np.flatnonzero(text == ord("\n"))
+        quotes = np.cumsum(text == ord('"'), dtype=np.int64)[ends]
+        outside = np.flatnonzero(quotes % 2 == 0)
+        begins = np.concatenate(([0], outside + 1))[:rows] + header_lines + 1
+        if len(begins) == rows:
+            return pl.Series(_LINE, begins)
+    return pl.int_range(header_lines + 1, header_lines + 1 + rows, eager=True).alias(_LINE)
 
 
 def header_of(first: bytes, separator: str = ",") -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 from dovetail.core.job import Bools, Floats, Ints, Labels
 from dovetail.core.trace import ENDS, Trace
 from dovetail.core.units import DAY_S, HOUR_S
+from dovetail.traces.hardware import GpuTypeRow, fitting_cluster, gpu_type_rows
 from dovetail.traces.transform import offered_load
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -100,6 +101,9 @@ class Description:
     ends: tuple[EndRow, ...]
     arrivals: ArrivalSummary
     load: LoadSummary | None
+    gpu_types: tuple[GpuTypeRow, ...]
+    cluster: str
+    """The `--cluster` that fits the log, "" if it does not tell."""
     counts: dict[str, int]
 
     def to_dict(self) -> dict[str, object]:
@@ -115,6 +119,7 @@ def describe(trace: Trace, gpus: int | None = None) -> Description:
     jobs = trace.jobs
     hours = jobs.gpus * trace.duration_s / HOUR_S
     submit = jobs.submit_s
+    types = gpu_type_rows(trace)
     groups = np.bincount(jobs.recurrence.codes + 1, minlength=1)[1:]
     return Description(
         name=trace.name,
@@ -137,6 +142,8 @@ def describe(trace: Trace, gpus: int | None = None) -> Description:
         ends=_ends(trace, hours),
         arrivals=_arrivals(submit),
         load=None if gpus is None else _load(trace, gpus),
+        gpu_types=types,
+        cluster=fitting_cluster(types),
         counts=dict(trace.counts),
     )
 

@@ -20,6 +20,8 @@ WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 def print_description(d: Description, console: Console) -> None:
     """Prints the description as tables; fits 80 columns."""
     parts: list[RenderableType] = [_head(d), _sizes(d), _durations(d), _ends(d), _arrivals(d)]
+    if d.cluster or any(row.gpu_type for row in d.gpu_types):
+        parts.append(_gpu_types(d))
     if d.load is not None:
         parts.append(_load(d.load))
     if d.counts:
@@ -99,6 +101,25 @@ def _sizes(d: Description) -> Group:
             f"{sum(r.gpu_hours_share for r in rest):.1%}",
         )
     return _titled("Sizes", table)
+
+
+def _gpu_types(d: Description) -> Group:
+    """Returns the types, and the cluster that fits as an option to paste."""
+    table = _table("jobs", "GPU-hours", "peak GPUs", "nodes", "GPUs a node", text="GPU type")
+    for row in d.gpu_types:
+        told = (row.peak_gpus, row.nodes, row.gpus_per_node)
+        table.add_row(
+            row.gpu_type or "any",
+            f"{row.jobs:,}",
+            f"{row.gpu_hours:,.0f}",
+            *(f"{n:,}" if n else "-" for n in told),
+        )
+    lines = []
+    if d.cluster:
+        lines.append(Text(f"The cluster that fits: --cluster {d.cluster}"))
+    if d.cluster and not all(row.nodes for row in d.gpu_types if row.gpu_type):
+        lines.append(Text("(the size of nodes is assumed: the log names none)"))
+    return Group(_titled("GPUs", table), *lines)
 
 
 def _durations(d: Description) -> Group:

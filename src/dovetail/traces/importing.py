@@ -11,7 +11,7 @@ import polars as pl
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.trace import Trace
-from dovetail.traces.assemble import OUT_OF_ORDER, assemble, late
+from dovetail.traces.assemble import OUT_OF_ORDER, Imported, assembled, late
 from dovetail.traces.canonical import canonical_rows, trace_name
 from dovetail.traces.clock import check_zone, monday_before
 from dovetail.traces.readers.format import Format, Head, ReadOptions
@@ -81,10 +81,22 @@ def import_trace(
     job, `first` the first job, `keep` the beginning of 1970. A single file with times relative to
     its own start keeps them.
     """
+    return import_rows(paths, format_name, options=options, origin=origin, cpu_only=cpu_only).trace
+
+
+def import_rows(
+    paths: Sequence[Path | str],
+    format_name: str | None = None,
+    *,
+    options: ReadOptions | None = None,
+    origin: str = "week",
+    cpu_only: str = "reject",
+) -> Imported:
+    """Returns the trace as `import_trace` does, with each rejected row. Raises InputError."""
     files = [Path(p) for p in paths]
     rows = _rows_of(files, format_name, options, origin)
     name = trace_name(files[0]) if len(files) == 1 else f"{trace_name(files[0])}+{len(files) - 1}"
-    return assemble(rows, name, _where(files), cpu_only=cpu_only)
+    return assembled(rows, name, _where(files), cpu_only=cpu_only)
 
 
 def import_apart(
@@ -95,7 +107,22 @@ def import_apart(
     origin: str = "week",
     cpu_only: str = "reject",
 ) -> dict[str, Trace]:
-    """Returns one trace per virtual cluster by name, all with the same time 0. Raises InputError.
+    """Returns one trace per virtual cluster by name, with one time 0. Raises InputError."""
+    parts = import_rows_apart(paths, format_name, options=options, origin=origin, cpu_only=cpu_only)
+    return {name: part.trace for name, part in parts.items()}
+
+
+def import_rows_apart(
+    paths: Sequence[Path | str],
+    format_name: str | None = None,
+    *,
+    options: ReadOptions | None = None,
+    origin: str = "week",
+    cpu_only: str = "reject",
+) -> dict[str, Imported]:
+    """Returns the traces as `import_apart` does, with each rejected row. Raises InputError.
+
+    Rows that were rejected before their virtual cluster was known are with the first of them.
 
     The virtual cluster of a rejected row is unknown, so each trace counts these rows under
     `whole import, ...`, as well as the virtual clusters that have no usable job.
@@ -107,20 +134,24 @@ def import_apart(
     parts = whole.frame.with_columns(queue.alias("queue")).partition_by(
         "queue", maintain_order=True
     )
-    apart: dict[str, Trace] = {}
+    apart: dict[str, Imported] = {}
+    before = tuple(whole.refused)
     for part in sorted(parts, key=lambda p: str(p["queue"][0])):
         name = str(part["queue"][0]) or "none"
         try:
-            apart[name] = assemble(Rows(part, part.height), name, _where(files), cpu_only=cpu_only)
+            rows = Rows(part, part.height, refused=before, notes=whole.notes)
+            apart[name] = assembled(rows, name, _where(files), cpu_only=cpu_only)
+            before = ()
         except InputError:
             counts[f"whole import, rejected: virtual cluster {name} without a usable job"] += (
                 part.height
             )
     if not apart:
         raise InputError(_where(files), "no virtual cluster has a usable job")
+    shared = {k: n for k, n in counts.items() if n}
     return {
-        name: replace(trace, counts={**trace.counts, **{k: n for k, n in counts.items() if n}})
-        for name, trace in apart.items()
+        name: replace(part, trace=replace(part.trace, counts={**part.trace.counts, **shared}))
+        for name, part in apart.items()
     }
 
 
@@ -177,7 +208,7 @@ def _on_one_clock(parts: list[Rows], origin: str) -> list[Rows]:
 def _shifted(part: Rows, by_s: float) -> Rows:
     columns = [c for c in CLOCK_TIMES if c in part.frame.columns]
     frame = part.frame.with_columns(pl.col(c) + by_s for c in columns)
-    return Rows(frame, part.read, part.counts, None)
+    return replace(part, frame=frame, epoch_s=None)
 
 
 def _merged(parts: list[Rows], files: list[Path]) -> Rows:
@@ -197,11 +228,18 @@ def _merged(parts: list[Rows], files: list[Path]) -> Rows:
         # Files need not be in order of time: only the order within a file matters.
         counts[adjusted(OUT_OF_ORDER)] += late(part.frame["submit_s"])
     frame = pl.concat(frames, how="diagonal_relaxed").sort("submit_s", maintain_order=True)
-    return Rows(frame, sum(p.read for p in parts), counts)
+    refused = [
+        refused.with_columns(pl.lit(str(path)).alias("file"))
+        for part, path in zip(parts, files, strict=True)
+        for refused in part.refused
+    ]
+    notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+    return Rows(frame, sum(p.read for p in parts), counts, refused=refused, notes=notes)
 
 
 def _with_queue(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """Returns the frame with the file name as queue if the log has no virtual clusters."""
+    """Returns the frame with its file, which is also the queue if there are no virtual clusters."""
+    file = pl.lit(str(path)).alias("file")
     if "queue" in frame.columns:
-        return frame
-    return frame.with_columns(pl.lit(trace_name(path)).alias("queue"))
+        return frame.with_columns(file)
+    return frame.with_columns(file, pl.lit(trace_name(path)).alias("queue"))

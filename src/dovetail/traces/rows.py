@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -39,6 +39,7 @@ NUMBERS = (
     "max_gpus",
     "cpus",
     "memory_gb",
+    "eligible_s",
     "start_s",
     "end_s",
     "wait_s",
@@ -46,7 +47,7 @@ NUMBERS = (
 )
 FLAGS = ("elastic", "shareable", "preemptible")
 REQUIRED = ("job_id", "submit_s", "gpus", "duration_s")
-CLOCK_TIMES = ("submit_s", "start_s", "end_s", "deadline_s")
+CLOCK_TIMES = ("submit_s", "eligible_s", "start_s", "end_s", "deadline_s")
 """The columns that are moments, which shift with the origin of the clock."""
 CANONICAL = (*REQUIRED, *TEXTS[:1], *NUMBERS, *TEXTS[1:], *FLAGS)
 
@@ -56,7 +57,9 @@ class Rows:
     """The rows of one file as canonical columns; values may be missing, invalid or out of order.
 
     `counts` has the rows that the reader rejected (`rejected: reason`) or changed (`adjusted:
-    reason`), `read` all rows of the source. `epoch_s` is the Unix time of `submit_s` 0 if known,
+    reason`) or made one of several (`joined: reason`), `read` all rows of the source. `frame` may
+    have the `line` of each row, and `refused` the rejected rows. `notes` are sentences on what the
+    reader assumed. `epoch_s` is the Unix time of `submit_s` 0 if known,
     `zone_offset_s` the UTC offset there.
     """
 
@@ -65,11 +68,50 @@ class Rows:
     counts: Counter[str] = field(default_factory=Counter)
     epoch_s: float | None = None
     zone_offset_s: float = 0.0
+    refused: Sequence[pl.DataFrame] = ()
+    notes: tuple[str, ...] = ()
+
+
+REFUSED = pl.Schema({"line": pl.Int64, "reason": pl.String, "gpu_s": pl.Float64})
+"""A rejected row: its line from 1, why, and the GPU-seconds it had; null where not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """The rows that a reader does not use: counted by reason, and one by one."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    rows: list[pl.DataFrame] = field(default_factory=list)
+
+    def add(self, reason: str, frame: pl.DataFrame) -> None:
+        """Counts all rows of a frame; keeps their lines and GPU-seconds if it has them."""
+        if frame.height:
+            self.counts[rejected(reason)] += frame.height
+            self.rows.append(refused_rows(frame, pl.lit(reason)))
+
+
+def refused_rows(frame: pl.DataFrame, reason: pl.Expr) -> pl.DataFrame:
+    """Returns the rows of a frame of (some) canonical columns as rejected rows."""
+    has_work = {"gpus", "duration_s"} <= set(frame.columns)
+    work = pl.col("gpus") * pl.col("duration_s") if has_work else pl.lit(None)
+    line = pl.col("line") if "line" in frame.columns else pl.lit(None)
+    shown = [pl.col("file")] if "file" in frame.columns else []
+    return frame.select(
+        line.cast(pl.Int64).alias("line"),
+        reason.cast(pl.String).alias("reason"),
+        work.cast(pl.Float64).alias("gpu_s"),
+        *shown,
+    )
 
 
 def rejected(reason: str) -> str:
     """Returns the key that counts rows rejected for a reason."""
     return f"rejected: {reason}"
+
+
+def joined(reason: str) -> str:
+    """Returns the key that counts rows that became part of another row's job for a reason."""
+    return f"joined: {reason}"
 
 
 def adjusted(reason: str) -> str:

@@ -1,4 +1,4 @@
-"""Reads the bytes of a trace file in pieces, and rejects binary data.
+"""Reads the bytes of a trace file in pieces, UTF-16 as UTF-8, and rejects binary data.
 
 A line longer than `LINE_LIMIT_BYTES` is an error at once, so that a file of one huge line is never
 in memory.
@@ -22,6 +22,8 @@ LINE_LIMIT_BYTES = 1 << 20
 
 GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""What Windows writes first: PowerShell's `>` makes such files of any program's output."""
 _TAR_MARK, _TAR_MARK_AT = b"ustar", 257
 
 
@@ -59,9 +61,12 @@ def pieces(path: Path, size: int = LINE_LIMIT_BYTES) -> Iterator[bytes]:
     lines = 1
     try:
         with _open(path) as stream:
-            while part := stream.read(size):
+            for part in _as_utf8(stream, size):
                 yield part
                 lines += part.count(b"\n")
+    except UnicodeDecodeError:
+        mend = "convert the file to UTF-8, for example with iconv"
+        raise InputError(f"{path}, line {lines}", "the text is not UTF-16", mend) from None
     except EOFError:
         raise InputError(
             f"{path}, line {lines}", "the gzip data end too early", "the file is truncated"
@@ -78,6 +83,21 @@ def _open(path: Path) -> IO[bytes]:
     with path.open("rb") as probe:
         zipped = probe.read(2) == GZIP_MAGIC
     return cast(IO[bytes], gzip.open(path, "rb")) if zipped else path.open("rb")
+
+
+def _as_utf8(stream: IO[bytes], size: int) -> Iterator[bytes]:
+    """Yields the pieces of a stream; one that begins with the mark of UTF-16 comes as UTF-8."""
+    first = stream.read(size)
+    if not first.startswith(_UTF16):
+        while first:
+            yield first
+            first = stream.read(size)
+        return
+    decoder = codecs.getincrementaldecoder("utf-16")()
+    while first:
+        yield decoder.decode(first).encode()
+        first = stream.read(size)
+    decoder.decode(b"", final=True)
 
 
 def _check_piece(

@@ -7,7 +7,6 @@ In the conversion, `service` is work in single-GPU seconds, so the wall time is
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -15,7 +14,7 @@ import polars as pl
 from dovetail.traces.clock import moments, utc_offset_s
 from dovetail.traces.delimited import read_delimited
 from dovetail.traces.readers.format import Format, ReadOptions, has_columns, refuse, step_times
-from dovetail.traces.rows import Rows
+from dovetail.traces.rows import Refusals, Rows
 
 PHILLY_ZONE = "America/Los_Angeles"
 
@@ -65,13 +64,13 @@ def _read_service(path: Path, options: ReadOptions) -> Rows:
         (service / alone).alias("iterations"),
         pl.lit(cluster).alias("queue"),
     )
-    counts: Counter[str] = Counter()
+    refused = Refusals()
     frame = refuse(
-        frame, wall.is_null() & service.is_not_null() & (gpus >= 1), NO_STEP_TIME, counts
+        frame, wall.is_null() & service.is_not_null() & (gpus >= 1), NO_STEP_TIME, refused
     )
     epoch = _start(cluster)
     offset = 0.0 if epoch is None else utc_offset_s(epoch, PHILLY_ZONE)
-    return Rows(frame, len(table), counts, epoch, offset)
+    return Rows(frame, len(table), refused.counts, epoch, offset, refused.rows)
 
 
 def _virtual_cluster(path: Path) -> str:
@@ -94,9 +93,10 @@ def _read_simulator(path: Path, options: ReadOptions) -> Rows:
     frame = frame.with_columns(
         duration.alias("duration_s"), pl.lit(_virtual_cluster(path)).alias("queue")
     )
-    counts: Counter[str] = Counter()
+    refused = Refusals()
     unknown = duration.is_null() & iterations.is_not_null() & (gpus >= 1)
-    return Rows(refuse(frame, unknown, NO_STEP_TIME, counts), len(table), counts)
+    frame = refuse(frame, unknown, NO_STEP_TIME, refused)
+    return Rows(frame, len(table), refused.counts, refused=refused.rows)
 
 
 AFS = Format(

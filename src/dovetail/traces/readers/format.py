@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +13,10 @@ from dovetail.traces.assemble import GPUS_MAX
 from dovetail.traces.delimited import header_of
 from dovetail.traces.rows import (
     JobIterations,
+    Refusals,
     Rows,
     SecondsPerIteration,
     Training,
-    rejected,
 )
 from dovetail.traces.source import PARQUET_MAGIC, parquet_columns
 
@@ -30,6 +29,7 @@ class ReadOptions:
     `timezone` is that of local times without an offset, by default that of the format. `training`
     is for traces that have only models, unless `job_iterations` is set. `gpus_per_node` counts GPUs
     by nodes where a log has none; `spread_days` draws submissions by `seed` where it has no times.
+    `columns` names the values of a log without a header.
     """
 
     seconds_per_iteration: SecondsPerIteration | None = None
@@ -40,6 +40,7 @@ class ReadOptions:
     gpus_per_node: int = 0
     spread_days: float = 0.0
     seed: int = 0
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,10 @@ def step_times(path: Path, options: ReadOptions, models: pl.Series, gpus: pl.Ser
     return joined["step_s"]
 
 
-def refuse(frame: pl.DataFrame, bad: pl.Series, reason: str, counts: Counter[str]) -> pl.DataFrame:
-    """Returns the rows that are not bad, and counts the others under a reason."""
+def refuse(frame: pl.DataFrame, bad: pl.Series, reason: str, refused: Refusals) -> pl.DataFrame:
+    """Returns the rows that are not bad, and notes the others under a reason."""
     bad = bad.fill_null(False)
-    if n := int(bad.sum()):
-        counts[rejected(reason)] += n
-        return frame.filter(~bad)
-    return frame
+    if not bad.any():
+        return frame
+    refused.add(reason, frame.filter(bad))
+    return frame.filter(~bad)

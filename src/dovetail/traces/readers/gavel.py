@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import polars as pl
 from dovetail.core.errors import InputError
 from dovetail.traces.delimited import read_delimited
 from dovetail.traces.readers.format import Format, Head, ReadOptions, refuse, step_times
-from dovetail.traces.rows import Rows
+from dovetail.traces.rows import Refusals, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +58,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
         duration = table.number(str(layout.duration))
     frame = pl.DataFrame(
         {
+            "line": table.lines(),
             "job_id": table.row_ids(),
             "submit_s": submit,
             "gpus": gpus,
@@ -75,9 +75,10 @@ def _read(path: Path, options: ReadOptions) -> Rows:
         slo = table.number(str(layout.slo))
         due = submit + slo * duration
         frame = frame.with_columns(due.set((slo <= 0).fill_null(True), None).alias("deadline_s"))
-    counts: Counter[str] = Counter()
+    refused = Refusals()
     unknown = duration.is_null() & steps.is_not_null() & (gpus >= 1)
-    return Rows(refuse(frame, unknown, "no step time for the job type", counts), len(table), counts)
+    frame = refuse(frame, unknown, "no step time for the job type", refused)
+    return Rows(frame, len(table), refused.counts, refused=refused.rows)
 
 
 def _width(path: Path) -> int:

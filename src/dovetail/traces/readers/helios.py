@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from dovetail.traces.clock import REPEATED_HOUR, moments
+from dovetail.traces.clock import REPEATED_HOUR, Moments, moments
 from dovetail.traces.delimited import Delimited, read_delimited
 from dovetail.traces.readers.format import Format, ReadOptions, has_columns
 from dovetail.traces.rows import Rows, adjusted
@@ -51,21 +51,31 @@ def _read_acme(path: Path, options: ReadOptions) -> Rows:
 def _rows(table: Delimited, options: ReadOptions, columns: list[pl.Series]) -> Rows:
     zone = options.timezone or CHINA
     submitted = moments(table.text("submit_time"), zone)
-    duration, from_times = _durations(table, zone)
+    started, ended = _recorded(table, "start_time", zone), _recorded(table, "end_time", zone)
+    duration, from_times = _durations(table, started, ended)
     frame = pl.DataFrame([*columns, submitted.first.alias("submit_s"), duration])
+    if started is not None and ended is not None:
+        start, end = started.after(submitted.first), ended.after(submitted.first)
+        waited = (start - submitted.first).alias("wait_s")
+        frame = frame.with_columns(start.alias("start_s"), end.alias("end_s"), waited)
     counts = Counter(
         {adjusted(REPEATED_HOUR): submitted.repeated, adjusted(FROM_TIMES): from_times}
     )
     return Rows(frame, len(table), counts, 0.0, submitted.offset_s(zone))
 
 
-def _durations(table: Delimited, zone: str) -> tuple[pl.Series, int]:
+def _recorded(table: Delimited, column: str, zone: str) -> Moments | None:
+    return moments(table.text(column), zone) if table.has(column) else None
+
+
+def _durations(
+    table: Delimited, start: Moments | None, end: Moments | None
+) -> tuple[pl.Series, int]:
     """Returns the run times, and how many follow from start and end as the log has none."""
     duration = table.number("duration").alias("duration_s")
     absent = duration.is_null()
-    if not (absent.any() and table.has("start_time") and table.has("end_time")):
+    if start is None or end is None or not absent.any():
         return duration, 0
-    start, end = (moments(table.text(c), zone) for c in ("start_time", "end_time"))
     filled = duration.zip_with(~absent, end.since(start))
     return filled, int((absent & filled.is_not_null()).sum())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from dovetail.core.errors import InputError
 from dovetail.traces.readers.format import Format, ReadOptions, has_columns, refuse
 from dovetail.traces.readers.parquet_table import ParquetTable
-from dovetail.traces.rows import Rows, adjusted
+from dovetail.traces.rows import Refusals, Rows, adjusted
 
 MOUNTAIN = "America/Denver"
 GPUS_FROM_NODES = "GPUs from nodes, at --gpus-per-node each"
@@ -45,7 +44,7 @@ def _read_pm100(path: Path, options: ReadOptions) -> Rows:
             "nodes": _node_names(table.text("nodes")),
         }
     )
-    return Rows(frame, len(table), Counter(), 0.0)
+    return Rows(frame, len(table), epoch_s=0.0)
 
 
 def _read_nlr(path: Path, options: ReadOptions) -> Rows:
@@ -54,13 +53,13 @@ def _read_nlr(path: Path, options: ReadOptions) -> Rows:
     Jobs that never ran have no run time. Times without an offset are of Mountain Time.
     """
     table = ParquetTable.read(path, options.timezone or MOUNTAIN, ("job_id", "submit_time"))
-    counts: Counter[str] = Counter()
+    refused = Refusals()
     submit, start, end = (table.seconds(f"{t}_time") for t in ("submit", "start", "end"))
     frame = pl.DataFrame(
         {
             "job_id": table.text("job_id"),
             "submit_s": submit,
-            "gpus": _gpus_of(table, options, counts),
+            "gpus": _gpus_of(table, options, refused),
             "duration_s": table.number("wallclock_used", "run_time"),
             "time_limit_s": table.number("wallclock_req"),
             "user": table.text("user_hash", "user"),
@@ -77,11 +76,11 @@ def _read_nlr(path: Path, options: ReadOptions) -> Rows:
         }
     )
     never = frame["duration_s"].is_null()
-    frame = refuse(frame, never, "never started", counts)
-    return Rows(frame, len(table), counts, 0.0)
+    frame = refuse(frame, never, "never started", refused)
+    return Rows(frame, len(table), refused.counts, 0.0, refused=refused.rows)
 
 
-def _gpus_of(table: ParquetTable, options: ReadOptions, counts: Counter[str]) -> pl.Series:
+def _gpus_of(table: ParquetTable, options: ReadOptions, refused: Refusals) -> pl.Series:
     gpus = table.number("gpus_requested", "gpus_req")
     if not options.gpus_per_node:
         if gpus.null_count() == len(gpus):
@@ -92,7 +91,7 @@ def _gpus_of(table: ParquetTable, options: ReadOptions, counts: Counter[str]) ->
             )
         return gpus.fill_null(0.0)
     nodes = table.number("nodes_used", "nodes_req")
-    counts[adjusted(GPUS_FROM_NODES)] += int(gpus.is_null().sum())
+    refused.counts[adjusted(GPUS_FROM_NODES)] += int(gpus.is_null().sum())
     return gpus.zip_with(gpus.is_not_null(), nodes * options.gpus_per_node)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from dovetail.core.errors import InputError
 from dovetail.traces.delimited import read_delimited
 from dovetail.traces.readers.format import Format, ReadOptions, has_columns, refuse
-from dovetail.traces.rows import Rows, adjusted
+from dovetail.traces.rows import Refusals, Rows, adjusted
 
 _PHASES = {
     "Succeeded": "completed",
@@ -39,6 +38,9 @@ def _read(path: Path, options: ReadOptions) -> Rows:
         # A fraction is a share of one GPU; whole GPUs have 1000.
         (gpus * milli / 1000).zip_with((gpus == 1).fill_null(False), gpus).alias("gpus"),
         (table.number("deletion_time") - scheduled).alias("duration_s"),
+        scheduled.alias("start_s"),
+        table.number("deletion_time").alias("end_s"),
+        (scheduled - table.number("creation_time")).alias("wait_s"),
         (table.number("cpu_milli") / 1000).alias("cpus"),
     ]
     if table.has("memory_mib"):
@@ -50,9 +52,10 @@ def _read(path: Path, options: ReadOptions) -> Rows:
         frame = frame.with_columns(frame["gpu_type"].set(several, ""))
     if "status" in frame.columns:
         frame = frame.with_columns(frame["status"].replace(_PHASES))
-    counts = Counter({adjusted("several GPU types allowed, any is taken"): int(several.sum())})
-    frame = refuse(frame, (gpus >= 1) & scheduled.is_null(), "never scheduled", counts)
-    return Rows(frame, len(table), counts)
+    refused = Refusals()
+    refused.counts[adjusted("several GPU types allowed, any is taken")] = int(several.sum())
+    frame = refuse(frame, (gpus >= 1) & scheduled.is_null(), "never scheduled", refused)
+    return Rows(frame, len(table), refused.counts, refused=refused.rows)
 
 
 OPENB = Format(

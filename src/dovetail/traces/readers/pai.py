@@ -11,7 +11,7 @@ import polars as pl
 from dovetail.core.errors import InputError
 from dovetail.traces.delimited import Delimited, read_delimited
 from dovetail.traces.readers.format import Format, Head, ReadOptions, has_columns, refuse
-from dovetail.traces.rows import Rows, adjusted
+from dovetail.traces.rows import Refusals, Rows, adjusted
 
 TABLES = {
     "job": ("job_name", "inst_id", "user", "status", "start_time", "end_time"),
@@ -54,20 +54,26 @@ def _join(paths: Sequence[Path], options: ReadOptions) -> Rows:
     jobs = _tasks(tables["task"])
     if "instance" in tables:
         jobs = _refined(jobs, tables["instance"])
-    counts: Counter[str] = Counter()
+    refused = Refusals()
     jobs = _with_jobs(jobs, tables.get("job"))
     read = jobs.height
     if "group_tag" in tables:
         jobs = _with_groups(jobs, tables["group_tag"])
-    counts[adjusted("several GPU types in a job, any is taken")] += int(jobs["mixed"].sum())
-    jobs = refuse(jobs, jobs["gpus"].is_null(), "no task of the job is known", counts)
+    refused.counts[adjusted("several GPU types in a job, any is taken")] += int(jobs["mixed"].sum())
+    jobs = refuse(jobs, jobs["gpus"].is_null(), "no task of the job is known", refused)
     unknown = jobs["begin_s"].is_null() | jobs["end_s"].is_null()
-    jobs = refuse(jobs, unknown, "no start or end of the run", counts)
-    jobs = jobs.with_columns((pl.col("end_s") - pl.col("begin_s")).alias("duration_s"))
+    jobs = refuse(jobs, unknown, "no start or end of the run", refused)
+    jobs = jobs.with_columns(
+        (pl.col("end_s") - pl.col("begin_s")).alias("duration_s"),
+        pl.col("begin_s").alias("start_s"),
+        (pl.col("begin_s") - pl.col("submit_s")).alias("wait_s"),
+    )
     wanted = ("job_id", "submit_s", "gpus", "duration_s", "user", "status", "gpu_type", "cpus")
+    times = ("start_s", "end_s", "wait_s")
     more = [c for c in ("memory_gb", "recurrence", "model") if c in jobs.columns]
     # PAI shifts all times by a constant but keeps time of day and weekday (UTC+8).
-    return Rows(jobs.select(*wanted, *more), read, counts)
+    frame = jobs.select(*wanted, *times, *more)
+    return Rows(frame, read, refused.counts, refused=refused.rows)
 
 
 def _tables(paths: Sequence[Path]) -> dict[str, Delimited]:

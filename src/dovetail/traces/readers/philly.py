@@ -29,12 +29,23 @@ def _read_json(path: Path, options: ReadOptions) -> Rows:
     zone = options.timezone or PHILLY_ZONE
     jobs, attempts = _tables(path)
     start, end = moments(attempts["start"], zone), moments(attempts["end"], zone)
-    timed = attempts.with_columns(end.since(start).alias("duration_s"))
+    timed = attempts.with_columns(
+        end.since(start).alias("duration_s"),
+        start.first.alias("start_s"),
+        (start.first + end.since(start)).alias("end_s"),
+    ).with_columns(
+        # An attempt without both times is no run.
+        pl.when(pl.col("duration_s").is_not_null()).then(pl.col("start_s", "end_s", "nodes"))
+    )
     per_job = timed.group_by("job").agg(
         # A job none of whose attempts has both times ran for a time we do not know.
         pl.when(pl.col("duration_s").count() > 0)
         .then(pl.col("duration_s").sum())
         .alias("duration_s"),
+        pl.col("start_s").min(),
+        pl.col("end_s").max(),
+        (pl.col("duration_s").count() - 1).cast(pl.Float64).alias("restarts"),
+        pl.col("nodes").drop_nulls().last(),
         pl.col("gpus").max(),
         (pl.col("gpus").n_unique() > 1).alias("differ"),
         pl.col("duration_s").null_count().alias("untimed"),
@@ -43,6 +54,8 @@ def _read_json(path: Path, options: ReadOptions) -> Rows:
     frame = jobs.with_columns(submitted.first.alias("submit_s")).join(
         per_job, on="job", how="left", maintain_order="left"
     )
+    spent = pl.col("end_s") - pl.col("submit_s") - pl.col("duration_s")
+    frame = frame.with_columns(spent.alias("wait_s"))
     counts = Counter(
         {
             adjusted(REPEATED_HOUR): submitted.repeated,
@@ -50,35 +63,40 @@ def _read_json(path: Path, options: ReadOptions) -> Rows:
             adjusted(_DIFFER): int(frame["differ"].sum()),
         }
     )
-    columns = frame.select("job_id", "submit_s", "gpus", "duration_s", "user", "queue", "status")
+    columns = frame.select(
+        *("line", "job_id", "submit_s", "gpus", "duration_s", "user", "queue", "status"),
+        *("start_s", "end_s", "wait_s", "restarts", "nodes"),
+    )
     return Rows(columns, len(jobs), counts, 0.0, submitted.offset_s(zone))
 
 
 def _tables(path: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Returns one row a job and one row an attempt."""
-    jobs: list[tuple[int, str, str, str, str, str]] = []
-    attempts: list[tuple[int, str, str, float]] = []
+    jobs: list[tuple[int, int, str, str, str, str, str]] = []
+    attempts: list[tuple[int, str, str, float, str]] = []
     for number, (line, entry) in enumerate(json_entries(path)):
         if not isinstance(entry, dict):
             raise InputError(f"{path}, line {line}", "an entry is not a JSON object")
         fields = [_text(entry.get(k)) for k in ("jobid", "submitted_time", "user", "vc", "status")]
-        jobs.append((number, fields[0], fields[1], fields[2], fields[3], fields[4]))
+        jobs.append((number, line, fields[0], fields[1], fields[2], fields[3], fields[4]))
         for attempt in _sequence(entry.get("attempts")):
             if isinstance(attempt, dict):
                 start, end = _text(attempt.get("start_time")), _text(attempt.get("end_time"))
-                attempts.append((number, start, end, _gpus(attempt)))
-    names = ["job", "job_id", "submitted", "user", "queue", "status"]
-    schema = {n: pl.Int64 if n == "job" else pl.String for n in names}
+                attempts.append((number, start, end, *_gpus_and_nodes(attempt)))
+    names = ["job", "line", "job_id", "submitted", "user", "queue", "status"]
+    schema = {n: pl.Int64 if n in ("job", "line") else pl.String for n in names}
     times = {"job": pl.Int64, "start": pl.String, "end": pl.String, "gpus": pl.Float64}
+    times["nodes"] = pl.String
     return (
         pl.DataFrame(jobs, schema=schema, orient="row"),
         pl.DataFrame(attempts, schema=times, orient="row"),
     )
 
 
-def _gpus(attempt: dict[str, object]) -> float:
+def _gpus_and_nodes(attempt: dict[str, object]) -> tuple[float, str]:
     machines = [d for d in _sequence(attempt.get("detail")) if isinstance(d, dict)]
-    return float(sum(len(_sequence(machine.get("gpus"))) for machine in machines))
+    gpus = sum(len(_sequence(machine.get("gpus"))) for machine in machines)
+    return float(gpus), ",".join(filter(None, (_text(machine.get("ip")) for machine in machines)))
 
 
 def _text(value: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -12,7 +11,7 @@ from dovetail.core.errors import InputError
 from dovetail.traces.assemble import GPUS_MAX
 from dovetail.traces.delimited import read_delimited
 from dovetail.traces.readers.format import Format, ReadOptions, has_columns, refuse, step_times
-from dovetail.traces.rows import Rows
+from dovetail.traces.rows import Refusals, Rows
 
 _COLUMNS = {
     "job_id": "name",
@@ -29,10 +28,10 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     frame = pl.DataFrame(table.canonical(_COLUMNS))
     iterations, duration = _work(path, options, frame["model"], frame["gpus"], frame["batch_size"])
     frame = frame.with_columns(iterations.alias("iterations"), duration.alias("duration_s"))
-    counts: Counter[str] = Counter()
+    refused = Refusals()
     unknown = duration.is_null() & (frame["gpus"] >= 1)
-    frame = refuse(frame, unknown, "no work or step time for the application", counts)
-    return Rows(frame, len(table), counts)
+    frame = refuse(frame, unknown, "no work or step time for the application", refused)
+    return Rows(frame, len(table), refused.counts, refused=refused.rows)
 
 
 def _work(

@@ -1,206 +1,213 @@
-"""Slurm's accounting, as `sacct -P` prints it: bars between values, steps under their jobs."""
+"""Slurm's accounting, as `sacct -P` prints it: steps under their jobs, a row for each requeue."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 
-from dovetail.core.errors import InputError
-from dovetail.traces.clock import Moments, moments
+from dovetail.traces.clock import REPEATED_HOUR, SKIPPED_HOUR, Moments, moments
+from dovetail.traces.gpu_types import with_types_of_places
 from dovetail.traces.readers.format import Format, Head, ReadOptions, refuse
-from dovetail.traces.rows import Rows, rejected
-from dovetail.traces.source import read_text_bytes
-
-FIELDS = (
-    "JobID,User,Account,Partition,JobName,State,Submit,Start,End,Elapsed,Timelimit,Priority,"
-    "NNodes,AllocTRES,ReqTRES"
+from dovetail.traces.readers.sacct_lines import DAMAGED_AGAIN, is_sacct, whole_rows
+from dovetail.traces.readers.sacct_requeues import one_row_a_job
+from dovetail.traces.readers.sacct_values import (
+    by_distinct,
+    clock_span_s,
+    column,
+    cpus,
+    gib,
+    gpu_count,
+    gpu_type,
 )
-"""The fields to request: `sacct -P -a -S START -o FIELDS`."""
+from dovetail.traces.rows import Refusals, Rows, adjusted
 
-_GPU_ANY = r"gres/gpu=(\d+(?:\.\d+)?)"
-_GPU_TYPED = r"gres/gpu:([^=,]+)=(\d+(?:\.\d+)?)"
-_NOT_YET = ("RUNNING", "PENDING", "SUSPENDED", "REQUEUED", "RESIZING", "CONFIGURING", "COMPLETING")
+NOT_ENDED, NOT_STARTED = "not ended yet", "not started yet"
+TYPE_OF_PLACE = "GPU type as of the other jobs on its nodes or in its partition"
+SEVERAL_TYPES = "several GPU types in a job, any is taken"
+COMPONENT = "component of a heterogeneous job, a job of its own"
+ELAPSED_COUNTS = "end moved to start + Elapsed, from which it differed"
+NO_ZONE = (
+    "no time zone was given, so the times of the log are read as UTC. If they are local times, "
+    "give the zone to dovetail trace import, as in --timezone Europe/Berlin: without it, hours of "
+    "the day and times over a change of clocks are wrong."
+)
+
+_UNFINISHED = (
+    *("RUNNING", "PENDING", "SUSPENDED", "REQUEUED", "RESIZING", "CONFIGURING", "COMPLETING"),
+    *("REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD", "STAGE_OUT", "SIGNALING"),
+    "STOPPED",
+)
+_CUT_SHORT = ("REQUEUED", "RESIZING", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
+"""States of a row that is over if another row of the job follows."""
+_ROUNDED_S = 2.0
 
 
 def _matches(head: Head) -> bool:
-    first = head.text.split(b"\n", 1)[0].decode("utf-8", "replace").lstrip("\ufeff")
-    names = first.strip().split("|")
-    return "JobID" in names and bool({"Submit", "State", "Elapsed"} & set(names))
+    # UTF-16 arrives as UTF-8, and a file may be cut within its last character.
+    return is_sacct(head.text.decode("utf-8-sig", "replace").split("\n"), head.path)
 
 
 def _read(path: Path, options: ReadOptions) -> Rows:
-    """Reads one job a line: steps, arrays not started and jobs not ended are refused, counted.
+    """Reads one job for each id: steps, and jobs that never ran or have not ended, are refused.
 
     GPUs come from AllocTRES, else ReqTRES. Partition is the queue, user/JobName the recurrence.
+    Suspended jobs keep their GPUs, so that time is neither run time (Slurm's Elapsed) nor waiting.
     """
     zone = options.timezone or "UTC"
-    counts: Counter[str] = Counter()
-    table, read = _table(path, counts)
-    table = refuse(table, table["JobID"].str.contains(".", literal=True), "job step", counts)
+    refused = Refusals()
+    table, read = whole_rows(path, options.columns, refused)
+    if "JobID" not in table.columns:
+        table = table.rename({"JobIDRaw": "JobID"})
+    table = refuse(table, table["JobID"].str.contains(".", literal=True), "job step", refused)
     waiting = table["JobID"].str.contains("[", literal=True)
-    table = refuse(table, waiting, "array not started", counts)
-    state = _column(table, "State").str.extract(r"^(\S*)", 1).fill_null("")
-    table = refuse(table, state.is_in(list(_NOT_YET)), "not ended yet", counts)
-    submitted, started = _times(table, "Submit", zone), _times(table, "Start", zone)
-    elapsed = _elapsed(table, started, zone)
-    frame = _canonical(table, submitted, elapsed)
-    if "Start" in table.columns:
-        frame = refuse(frame, started.first.is_null(), "never started", counts)
-    return Rows(frame, read, counts, 0.0, submitted.offset_s(zone))
+    table = refuse(table, waiting, "array not started", refused)
+    submitted = _times(table, "Submit", zone)
+    frame = _timed(_canonical(table), table, submitted, zone, refused.counts)
+    dateless = frame["submit_s"].is_null()
+    if dateless.any():
+        again = frame["job_id"].is_in(frame.filter(~dateless)["job_id"].implode())
+        frame = refuse(frame, dateless & again, DAMAGED_AGAIN, refused)
+    frame = _ended_jobs(one_row_a_job(frame, refused), refused)
+    parts = frame["job_id"].str.contains("+", literal=True)
+    refused.counts[adjusted(COMPONENT)] += int(parts.sum())
+    frame, filled = with_types_of_places(frame)
+    refused.counts[adjusted(TYPE_OF_PLACE)] += filled
+    several = frame["gpu_type"].str.contains("|", literal=True)
+    refused.counts[adjusted(SEVERAL_TYPES)] += int(several.sum())
+    frame = frame.with_columns(frame["gpu_type"].set(several, ""))
+    dates = table["Submit"].head(1000).str.contains(r"T\d\d:\d\d:\d\d\s*$")
+    local = not options.timezone and bool(dates.any())
+    offset_s = submitted.offset_s(zone)
+    counts, notes = refused.counts, (NO_ZONE,) if local else ()
+    return Rows(frame, read, counts, 0.0, offset_s, refused.rows, notes)
 
 
-def _table(path: Path, counts: Counter[str]) -> tuple[pl.DataFrame, int]:
-    """Returns the lines that split into as many values as the header; counts the others."""
-    lines = pl.Series(read_text_bytes(path).decode().split("\n"), dtype=pl.String)
-    lines = lines.str.strip_chars_end("\r")
-    lines = lines.filter(lines.str.contains(r"\S"))
-    if lines.is_empty():
-        raise InputError(str(path), "is empty", "expected a header line from sacct -P")
-    header = str(lines[0]).strip()
-    names = header.rstrip("|").split("|")
-    _check_header(path, names)
-    body = lines.slice(1)
-    if header.endswith("|"):
-        # `sacct -p` ends each line with a bar, `sacct -P` does not.
-        body = body.str.strip_suffix("|")
-    whole = body.filter(body.str.count_matches("|", literal=True) == len(names) - 1)
-    counts[rejected("wrong number of values in the line")] += len(body) - len(whole)
-    table = whole.str.split_exact("|", len(names) - 1).struct.unnest()
-    table.columns = names
-    return table, len(body)
+def _ended_jobs(frame: pl.DataFrame, refused: Refusals) -> pl.DataFrame:
+    """Returns the jobs that ran and ended, with their waiting time."""
+    open_, ran = ~frame["ended"], frame["duration_s"].fill_null(0) > 0
+    frame = refuse(frame, open_ & ~ran & (frame["state"] != "RUNNING"), NOT_STARTED, refused)
+    frame = refuse(frame, ~frame["ended"], NOT_ENDED, refused)
+    # A job that was cancelled while it waited has no start, or (older Slurm) no node.
+    idle = (frame["duration_s"] == 0) & (frame["nodes"] == "") & (frame["state"] == "CANCELLED")
+    if frame["start_s"].null_count() < frame.height or not frame["duration_s"].is_null().all():
+        timeless = frame["start_s"].is_null() & ~(frame["duration_s"].fill_null(0) > 0)
+        frame = refuse(frame, idle.fill_null(False) | timeless, "never started", refused)
+    held_s = pl.col("duration_s") + pl.col("suspended_s")
+    return frame.with_columns((pl.col("end_s") - pl.col("submit_s") - held_s).alias("wait_s"))
 
 
-def _check_header(path: Path, names: list[str]) -> None:
-    for column in ("JobID", "Submit"):
-        if column not in names:
-            raise InputError(f"{path}, line 1", f"has no column '{column}'", f"use -o {FIELDS}")
-    if len(set(names)) < len(names):
-        raise InputError(f"{path}, line 1", "repeats a column")
-    if not {"Elapsed", "ElapsedRaw", "End"} & set(names):
-        raise InputError(f"{path}, line 1", "has no run times", "use sacct -o with Elapsed")
-
-
-def _column(table: pl.DataFrame, *names: str) -> pl.Series:
-    """Returns the first of these columns that exists, else blank texts."""
-    for name in names:
-        if name in table.columns:
-            return table[name].str.strip_chars()
-    return pl.repeat("", table.height, eager=True, dtype=pl.String)
-
-
-def _times(table: pl.DataFrame, column: str, zone: str) -> Moments:
+def _times(table: pl.DataFrame, name: str, zone: str) -> Moments:
     """Returns a time column; with SLURM_TIME_FORMAT=%s it holds Unix seconds already."""
-    texts = _column(table, column)
+    if name not in table.columns:
+        nothing = pl.repeat(None, table.height, eager=True, dtype=pl.Float64)
+        return Moments(nothing, nothing)
+    texts = column(table, name)
     parsed = moments(texts, zone)
     seconds = texts.cast(pl.Float64, strict=False).fill_nan(None)
+    if seconds.null_count() == len(seconds):
+        return parsed
     known = seconds.is_null()
-    return Moments(parsed.first.zip_with(known, seconds), parsed.later.zip_with(known, seconds))
+    first, later = (s.zip_with(known, seconds) for s in (parsed.first, parsed.later))
+    return Moments(first, later, parsed.skipped)
 
 
-def _elapsed(table: pl.DataFrame, started: Moments, zone: str) -> pl.Series:
-    if "ElapsedRaw" in table.columns:
-        return _column(table, "ElapsedRaw").cast(pl.Float64, strict=False)
-    if "Elapsed" in table.columns:
-        return _by_distinct(clock_span_s, _column(table, "Elapsed"))
-    return _times(table, "End", zone).since(started)
+def _timed(
+    frame: pl.DataFrame, table: pl.DataFrame, submitted: Moments, zone: str, counts: Counter[str]
+) -> pl.DataFrame:
+    """Returns the frame with times. Elapsed and Suspended decide between the passes of an hour."""
+    started, ended = _times(table, "Start", zone), _times(table, "End", zone)
+    counts[adjusted(REPEATED_HOUR)] += submitted.repeated
+    counts[adjusted(SKIPPED_HOUR)] += submitted.skipped + started.skipped + ended.skipped
+    elapsed, suspended = _spans(table, "Elapsed"), _spans(table, "Suspended")
+    start = _passes(started, submitted, ended, elapsed + suspended.fill_null(0.0))
+    end = ended.after(start)
+    if elapsed.is_null().all():
+        elapsed = end - start - suspended.fill_null(0.0)
+    planned = start + elapsed + suspended.fill_null(0.0)
+    # Without the column Suspended, a longer stay is taken for suspension.
+    off = (end - planned).abs() > _ROUNDED_S if "Suspended" in table.columns else end < planned - 2
+    off = off.fill_null(False)
+    repeated = (ended.first != ended.later).fill_null(False)
+    counts[adjusted(ELAPSED_COUNTS)] += int((off & ~repeated).sum())
+    end = end.zip_with(~(off | repeated), planned)
+    stayed = (end - start - elapsed).clip(0)
+    return frame.with_columns(
+        submitted.first.alias("submit_s"),
+        _times(table, "Eligible", zone).after(submitted.first).alias("eligible_s"),
+        start.alias("start_s"),
+        end.alias("end_s"),
+        elapsed.alias("duration_s"),
+        (suspended if "Suspended" in table.columns else stayed).fill_null(0.0).alias("suspended_s"),
+    )
 
 
-def clock_span_s(texts: pl.Series) -> pl.Series:
-    """Returns Slurm's [DAYS-]HH:MM:SS, MM:SS or DAYS-HH as seconds, null for other words."""
-    frame = pl.DataFrame({"t": texts})
-    groups = pl.col("t").str.extract_groups(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?$")
-    units = (86400.0, 3600.0, 60.0, 1.0)
-    parts = [
-        groups.struct[i].cast(pl.Float64, strict=False).fill_null(0.0) * unit
-        for i, unit in enumerate(units)
-    ]
-    matched = groups.struct[3].is_not_null()
-    return frame.select(pl.when(matched).then(pl.sum_horizontal(parts)).alias("t"))["t"]
+def _passes(started: Moments, submitted: Moments, ended: Moments, ran_s: pl.Series) -> pl.Series:
+    """Returns the starts: in an hour that occurs twice, the pass that fits the end best."""
+    start = started.after(submitted.first)
+    if not started.repeated:
+        return start
+    first_off = pl.min_horizontal((started.first + ran_s - e).abs() for e in _both(ended))
+    later_off = pl.min_horizontal((started.later + ran_s - e).abs() for e in _both(ended))
+    later = pl.select(later_off < first_off).to_series().fill_null(False)
+    return started.later.zip_with(later, start)
 
 
-def _canonical(table: pl.DataFrame, submitted: Moments, elapsed: pl.Series) -> pl.DataFrame:
-    user = _column(table, "User")
-    name = _column(table, "JobName")
-    tres = _tres(table)
-    gpus = _gpus(table, tres)
+def _both(times: Moments) -> tuple[pl.Series, pl.Series]:
+    return times.first, times.later
+
+
+def _spans(table: pl.DataFrame, name: str) -> pl.Series:
+    if f"{name}Raw" in table.columns:
+        return column(table, f"{name}Raw").cast(pl.Float64, strict=False)
+    if name not in table.columns:
+        return pl.repeat(None, table.height, eager=True, dtype=pl.Float64)
+    return by_distinct(clock_span_s, column(table, name))
+
+
+def _canonical(table: pl.DataFrame) -> pl.DataFrame:
+    """Returns all columns but the times."""
+    user, name, state = (column(table, c) for c in ("User", "JobName", "State"))
+    allocated, requested = column(table, "AllocTRES"), column(table, "ReqTRES")
+    tres = allocated.zip_with(allocated != "", requested)
+    nodes = column(table, "NodeList")
+    word = state.str.extract(r"^(\S*)", 1).fill_null("").str.strip_suffix("+")
+    ids = table["JobID"].str.strip_chars()
+    open_, cut = word.is_in(list(_UNFINISHED)), word.is_in(list(_CUT_SHORT))
+    over = ~open_ | (cut & _followed(ids)) if cut.any() else ~open_
     if "TimelimitRaw" in table.columns:
-        limit = _column(table, "TimelimitRaw").cast(pl.Float64, strict=False) * 60
+        limit = column(table, "TimelimitRaw").cast(pl.Float64, strict=False) * 60
     else:
-        limit = _by_distinct(clock_span_s, _column(table, "Timelimit"))
+        limit = by_distinct(clock_span_s, column(table, "Timelimit"))
     return pl.DataFrame(
         {
-            "job_id": _column(table, "JobID"),
-            "submit_s": submitted.first,
-            "gpus": gpus,
-            "duration_s": elapsed,
+            "line": table["line"],
+            "job_id": ids,
+            "gpus": gpu_count(table, tres),
             "time_limit_s": limit.set((limit <= 0).fill_null(False), None),
-            "priority": _column(table, "Priority").cast(pl.Float64, strict=False),
+            "priority": column(table, "Priority").cast(pl.Float64, strict=False),
             "user": user,
-            "queue": _column(table, "Partition", "Account"),
+            "account": column(table, "Account"),
+            "qos": column(table, "QOS"),
+            "reservation": column(table, "Reservation"),
+            "queue": column(table, "Partition", "Account"),
             "recurrence": (user + "/" + name).set(name == "", ""),
-            "status": _column(table, "State"),
-            "gpu_type": _by_distinct(_gpu_type, tres),
-            "cpus": _by_distinct(_cpus, tres),
-            "memory_gb": _by_distinct(_gib, tres),
+            "status": state,
+            "state": word,
+            "ended": over,
+            "restarts": column(table, "Restarts").cast(pl.Float64, strict=False),
+            "nodes": nodes.set(nodes.str.contains(" ", literal=True), ""),
+            "gpu_type": by_distinct(gpu_type, tres),
+            "cpus": by_distinct(cpus, tres),
+            "memory_gb": by_distinct(gib, tres),
         }
     )
 
 
-def _tres(table: pl.DataFrame) -> pl.Series:
-    allocated, requested = _column(table, "AllocTRES"), _column(table, "ReqTRES")
-    return allocated.zip_with(allocated != "", requested)
-
-
-def _by_distinct(parse: Callable[[pl.Series], pl.Series], texts: pl.Series) -> pl.Series:
-    """Returns the parsed texts, with each distinct one parsed once.
-
-    NOTE: logs repeat few requests; importing a million rows takes 4 s this way, 8 s without.
-    """
-    distinct = texts.unique()
-    codes = texts.cast(pl.Enum(distinct)).to_physical()
-    return parse(distinct).gather(codes)
-
-
-def _gpus(table: pl.DataFrame, tres: pl.Series) -> pl.Series:
-    """Returns the GPUs of each job, 0 if unknown."""
-    counted = _by_distinct(_gpus_of_tres, tres)
-    gres = _column(table, "AllocGRES", "ReqGRES", "ReqGres", "AllocGres")
-    per_node = gres.str.extract(r"gpu(?::[^:,\d][^:,]*)?:(\d+)").cast(pl.Float64, strict=False)
-    nodes = _column(table, "NNodes", "AllocNodes").cast(pl.Float64, strict=False).fill_null(1.0)
-    return counted.zip_with(counted.is_not_null(), per_node * nodes).fill_null(0.0)
-
-
-def _gpus_of_tres(tres: pl.Series) -> pl.Series:
-    """Returns the total Slurm lists, else the sum over types; null where it lists no GPU."""
-    total = tres.str.extract(_GPU_ANY).cast(pl.Float64, strict=False)
-    typed = tres.str.extract_all(_GPU_TYPED)
-    by_type = typed.list.eval(pl.element().str.extract(_GPU_TYPED, 2).cast(pl.Float64)).list.sum()
-    return total.zip_with(total.is_not_null(), by_type.set((by_type == 0).fill_null(False), None))
-
-
-def _gpu_type(tres: pl.Series) -> pl.Series:
-    """Returns the type if Slurm lists a single one."""
-    typed = tres.str.extract_all(_GPU_TYPED)
-    kinds = typed.list.eval(pl.element().str.extract(_GPU_TYPED, 1)).list
-    return kinds.first().fill_null("").set((kinds.len() > 1).fill_null(False), "")
-
-
-def _cpus(tres: pl.Series) -> pl.Series:
-    return tres.str.extract(r"(?:^|,)cpu=(\d+)").cast(pl.Float64, strict=False)
-
-
-def _gib(tres: pl.Series) -> pl.Series:
-    frame = pl.DataFrame({"t": tres})
-    groups = pl.col("t").str.extract_groups(r"(?:^|,)mem=([0-9.]+)([KMGTP]?)")
-    unit = groups.struct[1].replace_strict(
-        {"K": 2.0**-20, "M": 2.0**-10, "": 2.0**-10, "G": 1.0, "T": 2.0**10, "P": 2.0**20},
-        default=None,
-        return_dtype=pl.Float64,
-    )
-    return frame.select((groups.struct[0].cast(pl.Float64, strict=False) * unit).alias("t"))["t"]
+def _followed(ids: pl.Series) -> pl.Series:
+    """Returns whether a later line has the same job id."""
+    return ids.is_duplicated() & ~ids.is_last_distinct()
 
 
 SLURM = Format("slurm", "Slurm accounting (sacct -P, bars between values)", _matches, _read)

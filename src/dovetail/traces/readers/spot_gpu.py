@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from dovetail.core.units import DAY_S, HOUR_S
 from dovetail.traces.delimited import read_delimited
 from dovetail.traces.readers.format import Format, ReadOptions, has_columns, refuse
 from dovetail.traces.readers.parquet_table import ParquetTable
-from dovetail.traces.rows import Rows, adjusted
+from dovetail.traces.rows import Refusals, Rows, adjusted
 
 _SUMMARY = ("pod_id", "gpu_spec_public", "priority_class", "gpu_request", "duration_hours")
 
@@ -71,11 +70,12 @@ def _read_summary(path: Path, options: ReadOptions) -> Rows:
             "preemptible": table.text("priority_class") == "LP",
         }
     )
-    counts = Counter({adjusted("submission drawn, the table has none"): len(table)})
+    refused = Refusals()
+    refused.counts[adjusted("submission drawn, the table has none")] = len(table)
     if "schedule_status" in table.frame.columns:
         never = table.text("schedule_status").str.to_lowercase() == "false"
-        frame = refuse(frame, never, "never scheduled", counts)
-    return Rows(frame, len(table), counts)
+        frame = refuse(frame, never, "never scheduled", refused)
+    return Rows(frame, len(table), refused.counts, refused=refused.rows)
 
 
 SPOT_GPU = Format(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import polars as pl
 
 from dovetail.traces.delimited import Delimited, read_delimited
 from dovetail.traces.readers.format import Format, ReadOptions, has_columns, refuse
-from dovetail.traces.rows import Rows
+from dovetail.traces.rows import Refusals, Rows
 
 _STATES = {
     3: "completed",
@@ -32,7 +31,7 @@ UNLIMITED_MINUTES = 2.0**32 - 2
 def _read(path: Path, options: ReadOptions) -> Rows:
     """Reads jobs that started and ended; times are Unix seconds, limits minutes."""
     table = read_delimited(path)
-    counts: Counter[str] = Counter()
+    refused = Refusals()
     submit, start, end = (table.number(f"time_{t}") for t in ("submit", "start", "end"))
     state = table.number("state")
     limit = _optional(table, "timelimit", "time_limit")
@@ -57,11 +56,11 @@ def _read(path: Path, options: ReadOptions) -> Rows:
             "nodes": _nodes(table),
         }
     )
-    frame = refuse(frame, frame["status"] == "", "not ended yet", counts)
+    frame = refuse(frame, frame["status"] == "", "not ended yet", refused)
     # Slurm's database has 0 for a time that never came.
     started = (frame["start_s"] > 0).fill_null(False)
-    frame = refuse(frame, ~started, "never started", counts)
-    return Rows(frame, len(table), counts, 0.0)
+    frame = refuse(frame, ~started, "never started", refused)
+    return Rows(frame, len(table), refused.counts, 0.0, refused=refused.rows)
 
 
 def _optional(table: Delimited, *names: str) -> pl.Series:

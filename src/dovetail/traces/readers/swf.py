@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 
 from dovetail.core.errors import InputError
-from dovetail.traces.readers.format import Format, Head, ReadOptions
-from dovetail.traces.rows import Rows, adjusted, rejected
+from dovetail.traces.readers.format import Format, Head, ReadOptions, refuse
+from dovetail.traces.rows import Refusals, Rows, adjusted
 from dovetail.traces.source import read_text_bytes
 
 FIELDS = 18
@@ -52,7 +52,11 @@ def _read(path: Path, options: ReadOptions) -> Rows:
             "job_id": col[1].cast(pl.Int64, strict=False).cast(pl.String),
             "submit_s": col[2],
             "gpus": gpus,
+            "line": values["line"],
             "duration_s": col[4],
+            "start_s": col[2] + col[3],
+            "end_s": col[2] + col[3] + col[4],
+            "wait_s": col[3],
             "time_limit_s": col[9].set((col[9] <= 0).fill_null(False), None),
             "user": user,
             "recurrence": (user + _named("/app", col[14])).set(col[14].is_null(), ""),
@@ -61,15 +65,11 @@ def _read(path: Path, options: ReadOptions) -> Rows:
         }
     )
     partial = col[11].is_in(list(_PARTIAL)).fill_null(False)
-    counts = Counter(
-        {
-            adjusted(unit): int((~partial).sum()),
-            rejected("part of a checkpointed job"): int(partial.sum()),
-        }
-    )
+    refused = Refusals(Counter({adjusted(unit): int((~partial).sum())}))
+    frame = refuse(frame, partial, "part of a checkpointed job", refused)
     match = re.search(r"^\s*;\s*UnixStartTime:\s*(\d{1,12})", text, re.MULTILINE)
     epoch = float(match.group(1)) if match else 0.0
-    return Rows(frame.filter(~partial), values.height, counts, epoch or None)
+    return Rows(frame, values.height, refused.counts, epoch or None, refused=refused.rows)
 
 
 def _processors_per_node(path: Path, text: str) -> float:
@@ -94,7 +94,8 @@ def _numbers(path: Path, text: str) -> pl.DataFrame:
     bare = pl.col("text").str.replace(r";.*$", "").str.replace_all(r"\s+", " ").str.strip_chars(" ")
     lines = lines.with_columns(bare.alias("text")).filter(pl.col("text") != "")
     if lines.is_empty():
-        return pl.DataFrame(schema={f"f{i}": pl.Float64 for i in range(FIELDS)})
+        names = [f"f{i}" for i in range(FIELDS)]
+        return pl.DataFrame(schema={"line": pl.Int64} | dict.fromkeys(names, pl.Float64))
     counts = lines["text"].str.count_matches(" ", literal=True) + 1
     wrong = counts != FIELDS
     if wrong.any():
@@ -109,7 +110,7 @@ def _numbers(path: Path, text: str) -> pl.DataFrame:
             where = f"{path}, line {lines['line'][first]}, field {field + 1}"
             raise InputError(where, f"'{words[column][first][:40]}' is not a number")
     values.columns = [f"f{i}" for i in range(FIELDS)]
-    return values.fill_nan(None)
+    return values.fill_nan(None).with_columns(lines["line"].cast(pl.Int64))
 
 
 def _named(prefix: str, numbers: pl.Series) -> pl.Series:

@@ -1,0 +1,109 @@
+"""Jobs that a run leaves out: too many stop it, and GPU types a cluster does not name are ignored.
+
+A job is left out if it could never start on the empty cluster. If its whole cluster names no GPU
+type, a job of any type may run on it: that is an approximation, and is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from dovetail.core.cluster import Cluster
+from dovetail.core.errors import InputError
+from dovetail.core.job import Labels, Shape
+from dovetail.core.occupancy import Occupancy, shapes_on
+from dovetail.core.trace import Trace
+from dovetail.study.options import Options, adopted
+from dovetail.traces.hardware import fitting_cluster, gpu_type_rows
+from dovetail.traces.loss import LEFT_OUT_MAX, Loss, gpu_seconds, loss_in_counts
+
+
+def typed_for(trace: Trace, cluster: Cluster) -> Trace:
+    """Returns the trace with GPU types as the cluster spells them, without if it names none."""
+    labels = trace.jobs.gpu_type
+    if not labels.names:
+        return trace
+    names = {g.gpu_type.casefold(): g.gpu_type for g in cluster.groups if g.gpu_type}
+    if not names:
+        return replace(trace, jobs=replace(trace.jobs, gpu_type=Labels.none(len(trace))))
+    spelt = [names.get(name.casefold(), name) for name in labels.names]
+    if spelt == list(labels.names):
+        return trace
+    texts = [spelt[code] if code >= 0 else "" for code in labels.codes.tolist()]
+    return replace(trace, jobs=replace(trace.jobs, gpu_type=Labels.of(texts)))
+
+
+def ignored_types(trace: Trace, cluster: Cluster) -> str:
+    """Returns a sentence if the GPU types of the jobs are ignored, empty otherwise."""
+    labels = trace.jobs.gpu_type
+    present = [labels.names[c] for c in np.unique(labels.codes[labels.codes >= 0]).tolist()]
+    if not present or any(g.gpu_type for g in cluster.groups):
+        return ""
+    fitting = fitting_cluster(gpu_type_rows(trace)) or "8x4:a100+4x4:v100"
+    return (
+        f"the cluster names no GPU type, so those of the jobs ({', '.join(present[:6])}) are "
+        f"ignored and every GPU counts as equal; name them to tell them apart, as in --cluster "
+        f"{fitting}"
+    )
+
+
+def left_out(trace: Trace, options: Options) -> Loss:
+    """Returns the jobs that can never start on the cluster of a run, with the reasons."""
+    jobs = adopted(typed_for(trace, options.cluster), options.adopt, options.seed).jobs
+    empty = Occupancy(options.cluster, jobs)
+    shape_of, shapes = shapes_on(empty)
+    why = [
+        "" if options.placing.find(empty, shape) is not None else _reason(shape, options.cluster)
+        for shape in shapes
+    ]
+    lost = np.array([bool(why[s]) for s in shape_of], dtype=np.bool_)
+    reasons = Counter(why[s] for s in shape_of if why[s])
+    whole_s = gpu_seconds(trace)
+    lost_s = float((trace.duration_s * trace.jobs.gpus)[lost].sum())
+    return Loss(int(lost.sum()), lost_s, len(trace), whole_s, reasons)
+
+
+def _reason(shape: Shape, cluster: Cluster) -> str:
+    groups = [g for g in cluster.groups if shape.gpu_type in ("", g.gpu_type)]
+    kind = f"{shape.gpu_type} GPUs" if shape.gpu_type else "GPUs"
+    if not groups:
+        return f"for {kind}, which it does not have"
+    if shape.gpus > sum(g.nodes * g.gpus_per_node for g in groups):
+        return f"for more {kind} than it has"
+    return "for more in one place than its nodes have"
+
+
+def check_left_out(trace: Trace, options: Options) -> list[str]:
+    """Returns what a reader must know first: ignored GPU types, and jobs that are left out.
+
+    Raises InputError if the run, or the import of the trace, leaves out more of the jobs or of
+    their GPU-hours than `options.left_out_max`.
+    """
+    if not len(trace):
+        return []
+    notes = [note for note in (ignored_types(trace, options.cluster),) if note]
+    never, unread = left_out(trace, options), loss_in_counts(trace)
+    if never.exceeds(options.left_out_max):
+        raise InputError("--cluster", f"it can never hold {never}", _mend(trace, never))
+    if unread.exceeds(options.left_out_max):
+        mend = f"dovetail trace import --rejects FILE lists them; {_accept(unread)}"
+        raise InputError("trace", f"unusable rows lose {unread}", mend)
+    if never.exceeds(LEFT_OUT_MAX):
+        notes.append(f"the cluster can never hold {never}; they are left out")
+    if unread.exceeds(LEFT_OUT_MAX):
+        notes.append(f"unusable rows of the log lose {unread}")
+    return notes
+
+
+def _mend(trace: Trace, loss: Loss) -> str:
+    fitting = fitting_cluster(gpu_type_rows(trace))
+    use = f"use --cluster {fitting}, which fits the log" if fitting else "use a larger --cluster"
+    return f"{use}; {_accept(loss)}"
+
+
+def _accept(loss: Loss) -> str:
+    return f"--allow-left-out {math.ceil(100 * max(loss.job_share, loss.gpu_share))}% accepts it"

@@ -1,0 +1,114 @@
+"""How much of a log a trace leaves out: the share of its GPU jobs and of their GPU-hours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from dovetail.core.errors import InputError
+from dovetail.core.trace import Trace
+from dovetail.traces.assemble import Imported
+
+LEFT_OUT_MAX = 0.01
+"""The share of jobs or GPU-hours that may be left out without a word in the first line."""
+
+NO_LOSS = frozenset(
+    (
+        *("job step", "damaged line of a job step", "damaged line of a job that has another"),
+        *("repeated header", "line above the header", "not a line of sacct"),
+        *("array not started", "not started yet", "never started", "never scheduled"),
+        *("no GPU", "zero duration", "part of a checkpointed job"),
+    )
+)
+"""Reasons under which no job that held GPUs is lost."""
+
+_REASONS_SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What is left out of a whole: jobs, their GPU-seconds as far as known, and why."""
+
+    jobs: int
+    gpu_s: float
+    whole_jobs: int
+    whole_gpu_s: float
+    reasons: Mapping[str, int]
+
+    @property
+    def job_share(self) -> float:
+        """Returns the share of the jobs that is left out."""
+        return self.jobs / self.whole_jobs if self.whole_jobs else 0.0
+
+    @property
+    def gpu_share(self) -> float:
+        """Returns the share of the GPU-seconds that is left out."""
+        return self.gpu_s / self.whole_gpu_s if self.whole_gpu_s else 0.0
+
+    def exceeds(self, share: float) -> bool:
+        """True if more than this share of the jobs or of the GPU-seconds is left out."""
+        return max(self.job_share, self.gpu_share) > share
+
+    def __str__(self) -> str:
+        most = Counter(dict(self.reasons)).most_common()
+        why = [f"{n:,} {reason}" for reason, n in most[:_REASONS_SHOWN]]
+        if rest := sum(n for _, n in most[_REASONS_SHOWN:]):
+            why.append(f"{rest:,} for other reasons")
+        return (
+            f"{self.jobs:,} of {self.whole_jobs:,} jobs ({self.job_share:.1%}) with "
+            f"{self.gpu_share:.1%} of the GPU-hours: {', '.join(why)}"
+        )
+
+
+def gpu_seconds(trace: Trace) -> float:
+    """Returns the work of all jobs."""
+    return float((trace.duration_s * trace.jobs.gpus).sum())
+
+
+def loss_of(imported: Imported) -> Loss:
+    """Returns what an import left out. The work of a damaged row is not known, and counts as 0."""
+    lost = imported.refused.filter(~pl.col("reason").is_in(list(NO_LOSS)))
+    gpu_s = float(lost.filter(pl.col("gpu_s").is_finite() & (pl.col("gpu_s") > 0))["gpu_s"].sum())
+    trace = imported.trace
+    reasons = dict(lost["reason"].value_counts().sort("reason").iter_rows())
+    whole_s = gpu_seconds(trace) + gpu_s
+    return Loss(lost.height, gpu_s, len(trace) + lost.height, whole_s, reasons)
+
+
+def total(losses: Sequence[Loss]) -> Loss:
+    """Returns the loss of several traces together."""
+    reasons: Counter[str] = Counter()
+    for loss in losses:
+        reasons.update(loss.reasons)
+    return Loss(
+        sum(loss.jobs for loss in losses),
+        sum(loss.gpu_s for loss in losses),
+        sum(loss.whole_jobs for loss in losses),
+        sum(loss.whole_gpu_s for loss in losses),
+        reasons,
+    )
+
+
+def loss_in_counts(trace: Trace) -> Loss:
+    """Returns the jobs that an import left out, from the counts of the trace alone."""
+    found = {
+        k.removeprefix("rejected: "): n for k, n in trace.counts.items() if k[:9] == "rejected:"
+    }
+    reasons = {reason: n for reason, n in found.items() if reason not in NO_LOSS}
+    jobs = sum(reasons.values())
+    return Loss(jobs, 0.0, len(trace) + jobs, gpu_seconds(trace), reasons)
+
+
+def parse_share(option: str, text: str) -> float:
+    """Returns a share such as `5%` or `0.05`. Raises InputError."""
+    number, percent, rest = text.strip().partition("%")
+    try:
+        share = float(number) / (100.0 if percent else 1.0)
+    except ValueError:
+        share = -1.0
+    if rest or not 0 <= share <= 1:
+        raise InputError(option, f"'{text}' is not a share", "as in 5% or 0.05")
+    return share

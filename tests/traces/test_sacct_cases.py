@@ -1,0 +1,233 @@
+"""Single rows and jobs of sacct whose reading is not obvious, one small log each."""
+
+from pathlib import Path
+
+import pytest
+
+from dovetail.core.errors import InputError
+from dovetail.core.trace import ENDS, Recorded, Trace
+from dovetail.traces.importing import import_trace, sniff
+from dovetail.traces.node_list import node_names
+from dovetail.traces.readers.format import ReadOptions
+from dovetail.traces.readers.sacct_lines import FIELDS
+from dovetail.traces.readers.sacct_requeues import CONTRADICTORY, RUN_OF_A_JOB, SAME_ROW_TWICE
+from dovetail.traces.readers.slurm import COMPONENT, ELAPSED_COUNTS, NO_ZONE, SEVERAL_TYPES, SLURM
+
+DAY = "2024-03-04T"
+COLUMNS = "JobID|User|Partition|State|Submit|Start|End|Elapsed|Suspended|NodeList|AllocTRES"
+
+
+def row(
+    job: str,
+    state: str,
+    submit: str,
+    start: str,
+    end: str,
+    elapsed: str,
+    *,
+    suspended: str = "00:00:00",
+    user: str = "ann",
+    nodes: str = "n1",
+    gpus: str = "gres/gpu=2",
+    day: str = DAY,
+) -> str:
+    """Returns a line of the log; times are of the clock, `-` prints None."""
+    times = ["None" if t == "-" else t if "T" in t else day + t for t in (submit, start, end)]
+    return "|".join((job, user, "gpu", state, *times, elapsed, suspended, nodes, gpus))
+
+
+def read(tmp_path: Path, *rows: str, zone: str = "UTC", columns: str = COLUMNS) -> Trace:
+    path = tmp_path / "log.txt"
+    path.write_text("\n".join((columns, *rows)) + "\n")
+    return import_trace([path], "slurm", options=ReadOptions(timezone=zone), origin="first")
+
+
+def recorded(trace: Trace) -> Recorded:
+    assert trace.recorded is not None
+    return trace.recorded
+
+
+ONE_HOUR = ("10:00:00", "10:10:00", "11:10:00", "01:00:00")
+
+
+def test_the_runs_of_a_requeued_job_are_one_job(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        row("7", "NODE_FAIL", "10:00:00", "10:10:00", "11:10:00", "01:00:00"),
+        row("7", "PREEMPTED", "11:10:00", "11:20:00", "11:30:00", "00:10:00"),
+        row("7", "FAILED", "11:30:01", "11:40:00", "13:40:00", "01:50:00", suspended="00:10:00"),
+    )
+    record = recorded(trace)
+    assert trace.duration_s.tolist() == [3 * 3600.0]
+    assert (record.start_s[0], record.end_s[0]) == (600.0, 3600 * 3 + 2400.0)
+    # Three times ten minutes; the suspended job kept its GPUs.
+    assert (record.wait_s[0], record.restarts[0]) == (1800.0, 2)
+    assert ENDS[trace.end[0]] == "failed"
+    assert trace.counts[f"joined: {RUN_OF_A_JOB}"] == 2
+
+
+def test_a_job_cancelled_while_it_waited_again_keeps_what_it_ran(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        row("7", "PREEMPTED", *ONE_HOUR),
+        row("7", "CANCELLED by 5", "11:10:00", "-", "12:00:00", "00:00:00", nodes="None assigned"),
+    )
+    record = recorded(trace)
+    assert trace.duration_s.tolist() == [3600.0] and record.restarts.tolist() == [0]
+    assert record.wait_s.tolist() == [3600.0] and ENDS[trace.end[0]] == "cancelled"
+
+
+def test_a_job_that_waits_or_runs_again_at_the_end_of_the_log_is_not_ended(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        row("7", "PREEMPTED", *ONE_HOUR),
+        row("7", "PENDING", "11:10:00", "-", "-", "00:00:00", nodes="None assigned"),
+        row("8", "RUNNING", "11:10:00", "11:10:00", "-", "05:00:00"),
+        row("9", "PENDING", "11:10:00", "-", "-", "00:00:00", nodes="None assigned"),
+        row("10", "COMPLETED", *ONE_HOUR),
+    )
+    assert trace.jobs.job_id == ("10",)
+    assert trace.counts["rejected: not ended yet"] == 2
+    assert trace.counts["rejected: not started yet"] == 1
+    assert trace.counts["read"] == 5
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        row("7", "COMPLETED", "12:00:00", "12:10:00", "13:10:00", "01:00:00", user="bob"),
+        row("7", "COMPLETED", "12:00:00", "12:10:00", "13:10:00", "01:00:00", gpus="gres/gpu=4"),
+        row("7", "COMPLETED", "10:30:00", "10:40:00", "11:40:00", "01:00:00"),
+    ],
+    ids=["another user", "another size", "overlapping"],
+)
+def test_rows_that_cannot_be_one_job_are_not_added_up(tmp_path: Path, second: str) -> None:
+    trace = read(tmp_path, row("7", "NODE_FAIL", *ONE_HOUR), second)
+    assert trace.duration_s.tolist() == [3600.0]
+    assert recorded(trace).restarts.tolist() == [0]
+    assert trace.counts[f"rejected: {CONTRADICTORY}"] == 1
+
+
+def test_a_job_number_given_anew_after_a_completed_job_is_another_job(tmp_path: Path) -> None:
+    later = row("7", "COMPLETED", "12:00:00", "12:10:00", "12:20:00", "00:10:00")
+    trace = read(tmp_path, row("7", "COMPLETED", *ONE_HOUR), later)
+    assert trace.duration_s.tolist() == [600.0]
+    assert trace.counts[f"rejected: {CONTRADICTORY}"] == 1
+
+
+def test_overlapping_exports_count_each_run_once(tmp_path: Path) -> None:
+    running = row("7", "RUNNING", "10:00:00", "10:10:00", "-", "00:20:00")
+    waiting = row("7", "PENDING", "10:00:00", "-", "-", "00:00:00", nodes="None assigned")
+    done = row("7", "COMPLETED", *ONE_HOUR)
+    trace = read(tmp_path, waiting, running, done, COLUMNS, done)
+    assert trace.duration_s.tolist() == [3600.0]
+    assert trace.counts[f"joined: {SAME_ROW_TWICE}"] == 3
+    assert trace.counts["rejected: repeated header"] == 1
+
+
+def test_components_of_a_heterogeneous_job_and_elements_of_an_array_are_jobs(
+    tmp_path: Path,
+) -> None:
+    names = ("7+0", "7+1", "8_1", "8_2")
+    trace = read(tmp_path, *(row(name, "COMPLETED", *ONE_HOUR) for name in names))
+    assert sorted(trace.jobs.job_id) == sorted(names)
+    assert trace.counts[f"adjusted: {COMPONENT}"] == 2
+
+
+def test_a_job_that_never_got_a_node_never_started(tmp_path: Path) -> None:
+    # Older versions print the end as the start.
+    old = row("7", "CANCELLED by 5", "10:00:00", "11:00:00", "11:00:00", "00:00:00",
+              nodes="None assigned")  # fmt: skip
+    trace = read(tmp_path, old, row("8", "COMPLETED", *ONE_HOUR))
+    assert trace.counts["rejected: never started"] == 1
+
+
+def test_untyped_jobs_have_the_type_of_their_nodes_or_partition(tmp_path: Path) -> None:
+    typed = {"n1": "a100", "n2": "a100", "n3": "v100"}
+    rows = [
+        row(str(i), "COMPLETED", *ONE_HOUR, nodes=node, gpus=f"gres/gpu:{kind.upper()}=2")
+        for i, (node, kind) in enumerate(typed.items())
+    ]
+    rows.append(row("7", "COMPLETED", *ONE_HOUR, nodes="n[1-2]"))
+    rows.append(row("8", "COMPLETED", *ONE_HOUR, nodes="n[2-3]"))
+    rows.append(
+        row("9", "COMPLETED", *ONE_HOUR, nodes="n4", gpus="gres/gpu:a100=1,gres/gpu:v100=1")
+    )
+    trace = read(tmp_path, *rows)
+    types = dict(zip(trace.jobs.job_id, trace.jobs.gpu_type.texts(), strict=True))
+    # Its partition has both types, so nothing tells that of job 8.
+    assert types == {"0": "a100", "1": "a100", "2": "v100", "7": "a100", "8": "", "9": ""}
+    assert trace.counts[f"adjusted: {SEVERAL_TYPES}"] == 1
+
+
+BERLIN_BACK = "2024-10-27T"
+"""Clocks go from 03:00 back to 02:00."""
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "elapsed", "ran_after_s"),
+    [
+        ("01:30:00", "02:30:00", "01:00:00", (0.0, 3600.0)),
+        ("01:30:00", "02:30:00", "02:00:00", (0.0, 7200.0)),
+        ("02:30:00", "03:30:00", "01:00:00", (7200.0, 10800.0)),
+        ("02:30:00", "03:30:00", "02:00:00", (3600.0, 10800.0)),
+        ("02:30:00", "02:10:00", "00:40:00", (3600.0, 6000.0)),
+    ],
+)
+def test_elapsed_tells_the_pass_of_a_repeated_hour(
+    tmp_path: Path, start: str, end: str, elapsed: str, ran_after_s: tuple[float, float]
+) -> None:
+    line = row("7", "COMPLETED", "01:30:00", start, end, elapsed, day=BERLIN_BACK)
+    record = recorded(read(tmp_path, line, zone="Europe/Berlin"))
+    assert (record.start_s[0], record.end_s[0]) == ran_after_s
+
+
+def test_an_end_that_contradicts_elapsed_is_moved_and_counted(tmp_path: Path) -> None:
+    trace = read(tmp_path, row("7", "COMPLETED", "10:00:00", "10:00:00", "12:00:00", "01:00:00"))
+    assert recorded(trace).end_s.tolist() == [3600.0]
+    assert trace.counts[f"adjusted: {ELAPSED_COUNTS}"] == 1
+
+
+def test_a_local_time_that_never_was_is_counted(tmp_path: Path) -> None:
+    line = row("7", "COMPLETED", "02:30:00", "04:00:00", "05:00:00", "01:00:00", day="2024-03-31T")
+    counts = read(tmp_path, line, zone="Europe/Berlin").counts
+    assert any("clocks skipped" in what for what in counts)
+    assert not any("clocks skipped" in what for what in read(tmp_path, line).counts)
+
+
+def test_without_a_zone_the_assumption_is_a_note(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(f"{COLUMNS}\n{row('7', 'COMPLETED', *ONE_HOUR)}\n")
+    assert SLURM.read(path, ReadOptions()).notes == (NO_ZONE,)
+    assert SLURM.read(path, ReadOptions(timezone="UTC")).notes == ()
+    epoch = row("7", "COMPLETED", "1709546400T", "1709546400", "1709550000", "01:00:00")
+    path.write_text(f"{COLUMNS}\n{epoch.replace('T|', '|').replace(DAY, '')}\n")
+    assert SLURM.read(path, ReadOptions()).notes == ()
+
+
+def test_a_missing_column_names_the_whole_list_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        read(tmp_path, "7|COMPLETED|x", columns="JobID|State|Start")
+    assert str(error.value).count(",".join(FIELDS)) == 1
+    assert "'Submit' and no 'Elapsed' and no 'AllocTRES'" in str(error.value)
+
+
+def test_a_log_without_a_header_needs_the_list_or_names(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(row("7", "COMPLETED", *ONE_HOUR) + "\n")
+    assert sniff(path) == "slurm"
+    with pytest.raises(InputError, match="--columns"):
+        import_trace([path])
+    names = tuple(COLUMNS.split("|"))
+    assert len(import_trace([path], options=ReadOptions(columns=names))) == 1
+    with pytest.raises(InputError, match="11 values for the 10 names in --columns"):
+        import_trace([path], options=ReadOptions(columns=names[:-1]))
+
+
+def test_node_lists_are_written_out() -> None:
+    assert node_names("a1,gpu[01-03,07],r[1-2]n[8-9]") == (
+        *("a1", "gpu01", "gpu02", "gpu03", "gpu07"),
+        *("r1n8", "r1n9", "r2n8", "r2n9"),
+    )
+    assert node_names("None assigned") == node_names("") == node_names("n[1-") == ()
+    assert node_names("n[x]") == node_names("n[1-99999999]") == ()
