@@ -29,7 +29,7 @@ CLUSTER = Cluster(
         NodeGroup("a", 2, 4, gpu_type="a100", cpus=16, memory_bytes=64e9),
         NodeGroup("t", 1, 2, gpu_type="t4"),
     ),
-    queues=(QueueSpec("research", quota_gpus=3), QueueSpec("open")),
+    queues=(QueueSpec("research", quota_gpus=3), QueueSpec("open"), QueueSpec("t4", groups=("t",))),
 )
 
 
@@ -183,6 +183,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"gpu_type": "h100"}, "unknown type of GPU 'h100'"),
     ({"queue": "reserch"}, "did you mean 'research'"),
     ({"queue": "research", **gang(4)}, "never has more than 3"),
+    ({"queue": "t4", **gang(3)}, "it needs 3 GPUs, queue 't4' has 2"),
+    ({"queue": "t4", "gpu_type": "a100"}, "it needs 1 GPUs of type a100, queue 't4' has 0"),
     ({"array": 3}, "index of a task"),
     ({"name": "../../etc"}, "name"),
     ({"name": ""}, "name"),

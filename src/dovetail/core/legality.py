@@ -197,13 +197,15 @@ def _check_interleaving(
 
 
 def audit(view: View, occupancy: Occupancy) -> list[str]:
-    """Returns what is wrong with the whole plan: held counts, free index, quotas, states."""
+    """Returns what is wrong with the whole plan: held counts, nodes, free index, quotas, states."""
     faults: list[str] = []
     counted = [0] * view.cluster.nodes
     named: set[tuple[int, int]] = set()
     for job, placement in view.plan.placed.items():
         if job in view.waiting:
             faults.append(f"{_name(view, job)} both runs and waits")
+        if not occupancy.node_sets.holds(occupancy.shape(job), placement.by_node()):
+            faults.append(f"{_name(view, job)} may not use nodes {sorted(placement.by_node())}")
         if placement.gpu_ids:
             named.update(placement.named())
         else:

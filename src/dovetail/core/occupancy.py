@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.job import JobTable, Shape, shapes_of
+from dovetail.core.node_sets import NodeSets
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.units import RELATIVE_TOLERANCE
 
@@ -27,6 +28,7 @@ class Occupancy:
         self.plain_placements: dict[Spans, Placement] = {}
         self.named: dict[tuple[int, int], tuple[int, ...]] = {}
         self.placement_of: dict[int, Placement] = {}
+        self.node_sets = NodeSets(cluster)
         self.limits_host = self._wants_host(slice(None))
         self._set_up()
 
@@ -48,7 +50,7 @@ class Occupancy:
         self.host_free: list[list[float]] = []
         if self.limits_host:
             self._limit_host()
-        self.books_more = self.limits_host or bool(self.quota)
+        self.books_more = self.limits_host or bool(self.quota) or bool(self.node_sets.groups_of)
 
     def _wants_host(self, rows: slice) -> bool:
         """True if some of the jobs request CPUs or memory that nodes limit."""
@@ -81,6 +83,7 @@ class Occupancy:
             float(jobs.cpus[job]) if self.limits_host else 0.0,
             float(jobs.memory_bytes[job]) if self.limits_host else 0.0,
             jobs.queue.text(job) if self.quota else "",
+            self.node_sets.groups_of.get(jobs.queue.text(job), ()),
         )
 
     def change_nodes(self, cluster: Cluster, nodes: Iterable[int]) -> None:
@@ -114,6 +117,7 @@ class Occupancy:
         empty.plain_placements = self.plain_placements
         empty.named = {}
         empty.placement_of = {}
+        empty.node_sets = self.node_sets
         empty.limits_host = self.limits_host
         empty._set_up()
         return empty
@@ -199,9 +203,14 @@ class Occupancy:
         self.level_mask |= 1 << new
 
     def _check_books(self, job: int, placement: Placement) -> None:
-        """Raises IllegalPlan if a queue's quota, or the CPUs or memory of a node, are too small."""
+        """Raises IllegalPlan if a queue's quota, or the CPUs or memory of a node, are too small.
+
+        And if a queue does not own a node.
+        """
         jobs = self.jobs
         queue = jobs.queue.text(job)
+        if queue in self.node_sets.groups_of:
+            self._check_owner(job, placement)
         if queue in self.quota and self.queue_held[queue] + placement.gpus > self.quota[queue]:
             raise IllegalPlan(f"job {jobs.job_id[job]}: queue {queue} is over its quota")
         if not self.limits_host:
@@ -215,6 +224,14 @@ class Occupancy:
             least = 1 - RELATIVE_TOLERANCE
             if wanted[0] * least > cpus or wanted[1] * least > memory:
                 raise IllegalPlan(f"job {jobs.job_id[job]}: node {node} lacks CPUs or memory")
+
+    def _check_owner(self, job: int, placement: Placement) -> None:
+        shape, nodes = self.shape(job), placement.by_node()
+        if not self.node_sets.holds(shape, nodes):
+            queue = self.jobs.queue.text(job)
+            raise IllegalPlan(
+                f"job {self.jobs.job_id[job]}: queue {queue} may not use nodes {sorted(nodes)}"
+            )
 
     def _book(self, job: int, placement: Placement, sign: int) -> None:
         jobs = self.jobs
@@ -246,4 +263,9 @@ def _merged(spans: Spans) -> Spans:
 
 def shapes_on(occupancy: Occupancy) -> tuple[list[int], tuple[Shape, ...]]:
     """Returns the shape of each job, with only what limits jobs on this cluster."""
-    return shapes_of(occupancy.jobs, by_host=occupancy.limits_host, by_queue=bool(occupancy.quota))
+    return shapes_of(
+        occupancy.jobs,
+        by_host=occupancy.limits_host,
+        by_queue=bool(occupancy.quota),
+        groups_of=occupancy.node_sets.groups_of,
+    )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Shape
+from dovetail.core.node_sets import ALL_NODES
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Spans
 from dovetail.core.units import RELATIVE_TOLERANCE
@@ -68,7 +69,18 @@ class Placing:
             return None
         if occupancy.books_more and not _within_quota(occupancy, shape.queue, need):
             return None
-        allowed = ALL_NODES if not shape.gpu_type else _nodes_of_type(occupancy, shape.gpu_type)
+        if not (shape.gpu_type or shape.groups):
+            return self._find_among(occupancy, shape, ALL_NODES, need)
+        for allowed in occupancy.node_sets.of(shape):
+            spans = self._find_among(occupancy, shape, allowed, need)
+            if spans is not None:
+                return spans
+        return None
+
+    def _find_among(
+        self, occupancy: Occupancy, shape: Shape, allowed: int, need: int
+    ) -> Spans | None:
+        """Returns spans on the nodes of one set."""
         if occupancy.limits_host and (shape.cpus or shape.memory_bytes):
             return self._find_on_hosts(occupancy, shape, allowed, need)
         if self.consolidate == "none":
@@ -169,10 +181,6 @@ class Placing:
         return (*spans, (rest, need)) if rest >= 0 else None
 
 
-ALL_NODES = -1
-"""The bit set of every node."""
-
-
 def _largest(occupancy: Occupancy, allowed: int) -> int:
     """Returns the most GPUs that one of the allowed nodes has installed."""
     if allowed == ALL_NODES:
@@ -202,15 +210,6 @@ def _room(occupancy: Occupancy, shape: Shape, node: int) -> int:
     if shape.memory_bytes:
         room = min(room, memory * shape.gpus / shape.memory_bytes + RELATIVE_TOLERANCE)
     return int(room)
-
-
-def _nodes_of_type(occupancy: Occupancy, gpu_type: str) -> int:
-    cluster = occupancy.cluster
-    nodes = 0
-    for node in range(cluster.nodes):
-        if cluster.group_of(node).gpu_type == gpu_type:
-            nodes |= 1 << node
-    return nodes
 
 
 def _nodes_by(occupancy: Occupancy, allowed: int, choice: str) -> Iterator[int]:

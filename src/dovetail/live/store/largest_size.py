@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dovetail.core.cluster import GIB, Cluster
+from dovetail.core.cluster import GIB, Cluster, NodeGroup
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.wire.spec import JobSpec
 
@@ -17,9 +17,7 @@ def room_for(cluster: Cluster, spec: JobSpec) -> int:
     """
     cpus, memory = spec.cpus / spec.gpus, spec.memory_bytes / spec.gpus
     room = 0
-    for group in cluster.groups:
-        if spec.gpu_type and spec.gpu_type != group.gpu_type:
-            continue
+    for group in groups_for(cluster, spec):
         fits = group.gpus_per_node
         if cpus and group.cpus:
             fits = int(min(fits, group.cpus / cpus * (1 + RELATIVE_TOLERANCE)))
@@ -29,13 +27,28 @@ def room_for(cluster: Cluster, spec: JobSpec) -> int:
     return room
 
 
+def groups_for(cluster: Cluster, spec: JobSpec) -> list[NodeGroup]:
+    """Returns the node groups that a job may use, by its type of GPU and its queue."""
+    owned = _owned(cluster, spec.queue)
+    return [
+        group
+        for group in cluster.groups
+        if spec.gpu_type in ("", group.gpu_type) and (not owned or group.name in owned)
+    ]
+
+
+def _owned(cluster: Cluster, queue: str) -> tuple[str, ...]:
+    return next((q.groups for q in cluster.queues if q.name == queue), ())
+
+
 def no_room(cluster: Cluster, spec: JobSpec) -> tuple[str, str]:
     """Describes why a job does not fit in the empty cluster, and how to fix it."""
     kind = f" of type {spec.gpu_type}" if spec.gpu_type else ""
-    groups = [g for g in cluster.groups if spec.gpu_type in ("", g.gpu_type)]
+    groups = groups_for(cluster, spec)
     gpus = sum(g.nodes * g.gpus_per_node for g in groups)
     if spec.gpus > gpus:
-        return f"it needs {spec.gpus} GPUs{kind}, the cluster has {gpus}", "ask for fewer GPUs"
+        owner = f"queue '{spec.queue}'" if _owned(cluster, spec.queue) else "the cluster"
+        return f"it needs {spec.gpus} GPUs{kind}, {owner} has {gpus}", "ask for fewer GPUs"
     without_memory = room_for(cluster, replace(spec, memory_bytes=0.0))
     if without_memory >= spec.gpus:
         has = max(g.memory_bytes for g in groups) / GIB

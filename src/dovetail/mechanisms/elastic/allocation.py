@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.core.beliefs import BestBatches
-from dovetail.core.job import Ints
+from dovetail.core.job import Bools, Ints
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
@@ -26,8 +26,8 @@ class Room(NamedTuple):
 def room_for(view: View, jobs: Sequence[int]) -> Room:
     """Returns the room for jobs, which must include all running ones.
 
-    On a node closed for new work, and on GPUs of a type it did not request, a job may only keep
-    its GPUs.
+    On a node closed for new work, and on nodes that its queue or its type of GPU excludes, a job
+    may only keep its GPUs.
     """
     cluster = view.cluster
     held = np.zeros((len(jobs), cluster.nodes), np.int64)
@@ -37,9 +37,14 @@ def room_for(view: View, jobs: Sequence[int]) -> Room:
             held[row, node] = gpus
     is_open = np.array([cluster.is_open(n) for n in range(cluster.nodes)])
     capacity = np.where(is_open, np.array(cluster.capacity, np.int64), held.sum(axis=0))
-    kinds = np.array([cluster.group_of(n).gpu_type for n in range(cluster.nodes)])
-    wanted = [view.jobs.gpu_type.text(job) for job in jobs]
-    fits = np.array([is_open & ((kinds == kind) | (not kind)) for kind in wanted])
+    union = view.plan.occupancy.node_sets.union
+    may_use: dict[int, Bools] = {}
+    for job in jobs:
+        shape = view.shape_of[job]
+        if shape not in may_use:
+            nodes = union(view.shapes[shape])
+            may_use[shape] = np.array([nodes >> node & 1 for node in range(cluster.nodes)], bool)
+    fits = np.array([is_open & may_use[view.shape_of[job]] for job in jobs])
     return Room(held, np.where(fits, capacity, held), capacity)
 
 

@@ -30,8 +30,15 @@ from dovetail.mechanisms.sharing.named_gpus import try_place
 
 
 def machine_pool(view: View) -> Pool:
-    """Returns the machines to share out. Raises InputError unless they are identical."""
+    """Returns the machines to share out. Raises InputError unless they are identical.
+
+    And unless every queue may use all of them.
+    """
     cluster = view.cluster
+    owners = view.plan.occupancy.node_sets.groups_of
+    if owners:
+        where, queue = "packing=network", min(owners)
+        raise InputError(where, f"queue {queue} owns nodes of its own", "use packing=none")
     sizes = {(g.gpus_per_node, g.gpu_type) for g in cluster.groups if g.nodes}
     per_machine = max(size for size, _ in sizes)
     if len(sizes) > 1 or per_machine & (per_machine - 1):

@@ -1,0 +1,75 @@
+"""Which nodes a job may use, as bit sets: a gang lies within one of the sets of its shape.
+
+The nodes that a queue owns and the types of GPU of a request decide, the states of nodes do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from dovetail.core.cluster import Cluster, NodeGroup
+from dovetail.core.job import Shape
+
+ALL_NODES = -1
+"""The bit set of every node."""
+ANYWHERE = (ALL_NODES,)
+
+
+class NodeSets:
+    """The sets of nodes of every shape on one cluster; each is computed when it is first needed.
+
+    `groups_of` has the node groups of each queue that may not use all of them.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._sets: dict[tuple[str, tuple[str, ...]], tuple[int, ...]] = {}
+        self._groups: dict[tuple[int, ...], tuple[frozenset[int], ...]] = {}
+        self.groups_of: Mapping[str, tuple[str, ...]] = {
+            queue.name: tuple(sorted(set(queue.groups))) for queue in cluster.queues if queue.groups
+        }
+
+    def of(self, shape: Shape) -> tuple[int, ...]:
+        """Returns the sets of a shape, the preferred one first."""
+        if not (shape.gpu_type or shape.groups):
+            return ANYWHERE
+        key = shape.gpu_type, shape.groups
+        known = self._sets.get(key)
+        if known is None:
+            known = self._sets[key] = self._computed(shape)
+        return known
+
+    def union(self, shape: Shape) -> int:
+        """Returns all nodes that jobs of a shape may use."""
+        nodes = 0
+        for one in self.of(shape):
+            nodes |= one
+        return nodes
+
+    def holds(self, shape: Shape, nodes: Iterable[int]) -> bool:
+        """Returns whether a job of a shape may run on these nodes together."""
+        used = 0
+        for node in nodes:
+            used |= 1 << node
+        return any(not used & ~one for one in self.of(shape))
+
+    def groups(self, shape: Shape) -> tuple[frozenset[int], ...]:
+        """Returns the sets of a shape as positions of node groups."""
+        sets = self.of(shape)
+        known = self._groups.get(sets)
+        if known is None:
+            group_of = self._cluster.node_group
+            known = self._groups[sets] = tuple(
+                frozenset(group for node, group in enumerate(group_of) if one >> node & 1)
+                for one in sets
+            )
+        return known
+
+    def _computed(self, shape: Shape) -> tuple[int, ...]:
+        owned = self._nodes(lambda group: not shape.groups or group.name in shape.groups)
+        wanted = shape.gpu_type
+        return (owned & self._nodes(lambda group: not wanted or group.gpu_type == wanted),)
+
+    def _nodes(self, suits: Callable[[NodeGroup], bool]) -> int:
+        fits = [suits(group) for group in self._cluster.groups]
+        return sum(1 << node for node, at in enumerate(self._cluster.node_group) if fits[at])
