@@ -304,6 +304,23 @@ def test_it_keeps_a_queue_on_the_nodes_that_it_owns(name: str, placing: str) -> 
             assert used <= may_use[rows[fact.job].queue]
 
 
+@pytest.mark.parametrize("placing", ["prefer", "strict", "none,repack"])
+@pytest.mark.parametrize("name", BUSY)
+def test_it_keeps_a_gang_on_one_type_of_its_list(name: str, placing: str) -> None:
+    cluster = Cluster.parse("1x4:a100+2x4:v100+1x4:t4")
+    lists = ("a100|v100", "v100", "t4|v100", "")
+    rows = [
+        replace(r, gpu_type=lists[i % 4], gpus=min(r.gpus, 4), min_gpus=min(r.min_gpus, 4))
+        for i, r in enumerate(some_rows(30, seed=14))
+    ]
+    story = play(rows, name, cluster, placing=placing)
+    for fact in story.facts:
+        if isinstance(fact, Started) and rows[fact.job].gpu_type:
+            types = {cluster.group_of(node).gpu_type for node, _ in fact.placement.spans}
+            assert len(types) == 1
+            assert types <= set(rows[fact.job].gpu_type.split("|"))
+
+
 @pytest.mark.parametrize("name", OWN)
 def test_its_module_says_where_it_comes_from_and_what_it_knows(name: str) -> None:
     text = registered()[name].page

@@ -56,13 +56,24 @@ def test_a_queue_that_owns_nodes_stays_on_them() -> None:
     groups = (NodeGroup("left", 1, 4), NodeGroup("right", 1, 4))
     cluster = Cluster(groups, queues=(QueueSpec("q", groups=("right",)),))
     stage = Stage([Row(2, 5, queue="q"), Row(2, 5, queue="other")], "fifo", cluster)
-    with pytest.raises(IllegalPlan, match=r"job 0: queue q may not use nodes \[0\]"):
+    with pytest.raises(IllegalPlan, match=r"job 0 of queue q may not use nodes \[0\]"):
         faults(stage, [(0, ((0, 2),))])
-    with pytest.raises(IllegalPlan, match=r"queue q may not use nodes \[0, 1\]"):
+    with pytest.raises(IllegalPlan, match=r"queue q may not use nodes \[0, 1\] together"):
         faults(stage, [(0, ((0, 1), (1, 1)))])
     with pytest.raises(IllegalPlan, match=r"queue q may not use nodes \[0\]"):
         faults(stage, [(0, Placement(((0, 2),), ((0, 1),)))])
     assert faults(stage, [(0, ((1, 2),)), (1, ((0, 2),))]) == []
+
+
+def test_a_gang_with_a_list_of_types_has_gpus_of_one_of_them() -> None:
+    rows = [Row(2, 5, gpu_type="a100|v100"), Row(2, 5, gpu_type="v100")]
+    stage = Stage(rows, "fifo", "1x4:a100+1x4:v100+1x4:t4")
+    assert faults(stage, [(0, ((0, 2),))]) == []
+    assert faults(stage, [(0, ((1, 2),))]) == []
+    with pytest.raises(IllegalPlan, match=r"job 0 may not use nodes \[0, 1\] together"):
+        faults(stage, [(0, ((0, 1), (1, 1)))])
+    with pytest.raises(IllegalPlan, match=r"job 0 may not use nodes \[2\]"):
+        faults(stage, [(0, ((2, 2),))])
 
 
 def test_the_audit_finds_a_job_on_nodes_that_its_queue_does_not_own() -> None:

@@ -19,6 +19,33 @@ def find(text: str, busy: list[int], gpus: int, cluster: str = "4x4", gpu_type: 
     return Placing.parse(text).find(stage.view.plan.occupancy, stage.view.shape(len(rows)))
 
 
+TYPED = "2x4:a100+2x4:v100"
+
+
+@pytest.mark.parametrize(
+    ("text", "busy", "gpus", "gpu_type", "spans"),
+    [
+        # The first type that has room, whatever the node choice says of the other.
+        ("prefer", [0, 0, 0, 2], 2, "a100|v100", ((0, 2),)),
+        ("prefer", [0, 0, 0, 2], 2, "v100|a100", ((3, 2),)),
+        ("prefer", [0, 0, 0, 0], 2, "V100 | A100", ((2, 2),)),
+        ("none", [4, 3, 0, 0], 2, "a100|v100", ((2, 2),)),
+        # A spread on the preferred type comes before one node of the other, types never mix.
+        ("prefer", [2, 2, 0, 0], 4, "a100|v100", ((0, 2), (1, 2))),
+        ("strict", [2, 2, 0, 0], 4, "a100|v100", ((2, 4),)),
+        ("none", [2, 2, 2, 2], 5, "a100|v100", None),
+        ("none", [2, 2, 2, 2], 5, "", ((0, 2), (1, 2), (2, 1))),
+        # A type that the cluster lacks is passed over.
+        ("prefer", [4, 0, 0, 0], 4, "h100|a100", ((1, 4),)),
+        ("prefer", [0, 0, 0, 0], 4, "h100", None),
+    ],
+)
+def test_a_gang_gets_gpus_of_the_first_type_of_its_list_that_has_room(
+    text: str, busy: list[int], gpus: int, gpu_type: str, spans: Spans | None
+) -> None:
+    assert find(text, busy, gpus, TYPED, gpu_type) == spans
+
+
 @pytest.mark.parametrize(
     ("text", "busy", "gpus", "spans"),
     [

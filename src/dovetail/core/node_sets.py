@@ -1,6 +1,8 @@
 """Which nodes a job may use, as bit sets: a gang lies within one of the sets of its shape.
 
 The nodes that a queue owns and the types of GPU of a request decide, the states of nodes do not.
+`a100|v100` asks for GPUs of one of these types, the first is preferred: all GPUs of a gang are of
+one type, as Kueue places pods on flavors. Case does not matter.
 """
 
 from __future__ import annotations
@@ -13,6 +15,18 @@ from dovetail.core.job import Shape
 ALL_NODES = -1
 """The bit set of every node."""
 ANYWHERE = (ALL_NODES,)
+
+
+def types_of(wanted: str) -> tuple[str, ...]:
+    """Returns the types of GPU of a request in order of preference; none means any."""
+    names = [name.strip().casefold() for name in wanted.split("|")]
+    return tuple(dict.fromkeys(filter(None, names)))
+
+
+def is_of_type(gpu_type: str, wanted: str) -> bool:
+    """Returns whether GPUs of a type are among those of a request."""
+    types = types_of(wanted)
+    return not types or gpu_type.casefold() in types
 
 
 class NodeSets:
@@ -67,9 +81,16 @@ class NodeSets:
 
     def _computed(self, shape: Shape) -> tuple[int, ...]:
         owned = self._nodes(lambda group: not shape.groups or group.name in shape.groups)
-        wanted = shape.gpu_type
-        return (owned & self._nodes(lambda group: not wanted or group.gpu_type == wanted),)
+        wanted = types_of(shape.gpu_type)
+        if not wanted:
+            return (owned,)
+        sets = [owned & self._typed(one) for one in wanted]
+        return tuple(filter(None, sets)) or (0,)
+
+    def _typed(self, wanted: str) -> int:
+        return self._nodes(lambda group: is_of_type(group.gpu_type, wanted))
 
     def _nodes(self, suits: Callable[[NodeGroup], bool]) -> int:
+        """Returns the nodes of the groups that suit."""
         fits = [suits(group) for group in self._cluster.groups]
         return sum(1 << node for node, at in enumerate(self._cluster.node_group) if fits[at])

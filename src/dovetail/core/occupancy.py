@@ -30,6 +30,7 @@ class Occupancy:
         self.placement_of: dict[int, Placement] = {}
         self.node_sets = NodeSets(cluster)
         self.limits_host = self._wants_host(slice(None))
+        self.chooses = any("|" in wanted for wanted in jobs.gpu_type.names)
         self._set_up()
 
     def _set_up(self) -> None:
@@ -50,7 +51,8 @@ class Occupancy:
         self.host_free: list[list[float]] = []
         if self.limits_host:
             self._limit_host()
-        self.books_more = self.limits_host or bool(self.quota) or bool(self.node_sets.groups_of)
+        more = self.quota or self.node_sets.groups_of
+        self.books_more = self.limits_host or self.chooses or bool(more)
 
     def _wants_host(self, rows: slice) -> bool:
         """True if some of the jobs request CPUs or memory that nodes limit."""
@@ -73,6 +75,8 @@ class Occupancy:
         if not self.limits_host and self._wants_host(slice(rows.start, rows.stop)):
             self.limits_host = self.books_more = True
             self._limit_host()
+        if not self.chooses and any("|" in self.jobs.gpu_type.text(job) for job in rows):
+            self.chooses = self.books_more = True
 
     def shape(self, job: int) -> Shape:
         """Returns the shape of a job, with only what limits jobs on this cluster."""
@@ -119,6 +123,7 @@ class Occupancy:
         empty.placement_of = {}
         empty.node_sets = self.node_sets
         empty.limits_host = self.limits_host
+        empty.chooses = self.chooses
         empty._set_up()
         return empty
 
@@ -205,12 +210,12 @@ class Occupancy:
     def _check_books(self, job: int, placement: Placement) -> None:
         """Raises IllegalPlan if a queue's quota, or the CPUs or memory of a node, are too small.
 
-        And if a queue does not own a node.
+        And if the job may not use its nodes, or not together.
         """
         jobs = self.jobs
         queue = jobs.queue.text(job)
-        if queue in self.node_sets.groups_of:
-            self._check_owner(job, placement)
+        if self.chooses or queue in self.node_sets.groups_of:
+            self._check_nodes(job, placement)
         if queue in self.quota and self.queue_held[queue] + placement.gpus > self.quota[queue]:
             raise IllegalPlan(f"job {jobs.job_id[job]}: queue {queue} is over its quota")
         if not self.limits_host:
@@ -225,13 +230,13 @@ class Occupancy:
             if wanted[0] * least > cpus or wanted[1] * least > memory:
                 raise IllegalPlan(f"job {jobs.job_id[job]}: node {node} lacks CPUs or memory")
 
-    def _check_owner(self, job: int, placement: Placement) -> None:
+    def _check_nodes(self, job: int, placement: Placement) -> None:
         shape, nodes = self.shape(job), placement.by_node()
-        if not self.node_sets.holds(shape, nodes):
-            queue = self.jobs.queue.text(job)
-            raise IllegalPlan(
-                f"job {self.jobs.job_id[job]}: queue {queue} may not use nodes {sorted(nodes)}"
-            )
+        if self.node_sets.holds(shape, nodes):
+            return
+        of = f" of queue {self.jobs.queue.text(job)}" if shape.groups else ""
+        name, more = self.jobs.job_id[job], " together" if len(nodes) > 1 else ""
+        raise IllegalPlan(f"job {name}{of} may not use nodes {sorted(nodes)}{more}")
 
     def _book(self, job: int, placement: Placement, sign: int) -> None:
         jobs = self.jobs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dovetail.core.cluster import GIB, Cluster, NodeGroup
+from dovetail.core.node_sets import is_of_type, types_of
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.wire.spec import JobSpec
 
@@ -15,6 +16,9 @@ def room_for(cluster: Cluster, spec: JobSpec) -> int:
     CPUs and memory of the whole job are divided evenly among its GPUs; nodes that declare none do
     not limit it.
     """
+    wanted = types_of(spec.gpu_type)
+    if len(wanted) > 1:  # All GPUs of a job are of one type.
+        return max(room_for(cluster, replace(spec, gpu_type=one)) for one in wanted)
     cpus, memory = spec.cpus / spec.gpus, spec.memory_bytes / spec.gpus
     room = 0
     for group in groups_for(cluster, spec):
@@ -33,7 +37,7 @@ def groups_for(cluster: Cluster, spec: JobSpec) -> list[NodeGroup]:
     return [
         group
         for group in cluster.groups
-        if spec.gpu_type in ("", group.gpu_type) and (not owned or group.name in owned)
+        if is_of_type(group.gpu_type, spec.gpu_type) and (not owned or group.name in owned)
     ]
 
 
@@ -45,7 +49,8 @@ def no_room(cluster: Cluster, spec: JobSpec) -> tuple[str, str]:
     """Describes why a job does not fit in the empty cluster, and how to fix it."""
     kind = f" of type {spec.gpu_type}" if spec.gpu_type else ""
     groups = groups_for(cluster, spec)
-    gpus = sum(g.nodes * g.gpus_per_node for g in groups)
+    alike = [groups_for(cluster, replace(spec, gpu_type=t)) for t in types_of(spec.gpu_type)]
+    gpus = max(sum(g.nodes * g.gpus_per_node for g in some) for some in alike or [groups])
     if spec.gpus > gpus:
         owner = f"queue '{spec.queue}'" if _owned(cluster, spec.queue) else "the cluster"
         return f"it needs {spec.gpus} GPUs{kind}, {owner} has {gpus}", "ask for fewer GPUs"

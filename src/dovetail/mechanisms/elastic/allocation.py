@@ -37,15 +37,26 @@ def room_for(view: View, jobs: Sequence[int]) -> Room:
             held[row, node] = gpus
     is_open = np.array([cluster.is_open(n) for n in range(cluster.nodes)])
     capacity = np.where(is_open, np.array(cluster.capacity, np.int64), held.sum(axis=0))
-    union = view.plan.occupancy.node_sets.union
-    may_use: dict[int, Bools] = {}
-    for job in jobs:
-        shape = view.shape_of[job]
-        if shape not in may_use:
-            nodes = union(view.shapes[shape])
-            may_use[shape] = np.array([nodes >> node & 1 for node in range(cluster.nodes)], bool)
-    fits = np.array([is_open & may_use[view.shape_of[job]] for job in jobs])
+    columns: dict[int, Bools] = {}
+    for nodes in (chosen := [_nodes_for(view, job) for job in jobs]):
+        if nodes not in columns:
+            columns[nodes] = np.array([nodes >> node & 1 for node in range(cluster.nodes)], bool)
+    fits = np.array([is_open & columns[nodes] for nodes in chosen])
     return Room(held, np.where(fits, capacity, held), capacity)
+
+
+def _nodes_for(view: View, job: int) -> int:
+    """Returns the set of nodes for a job: where it runs, else the first with GPUs to spare."""
+    occupancy, shape = view.plan.occupancy, view.shape(job)
+    sets = occupancy.node_sets.of(shape)
+    if len(sets) == 1:
+        return sets[0]
+    if job in view.running:
+        used = [node for node, _ in view.running[job].spans]
+        return next(one for one in sets if all(one >> node & 1 for node in used))
+    least = int(view.jobs.least_gpus[job])
+    free = [sum(occupancy.free[n] for n in range(view.cluster.nodes) if s >> n & 1) for s in sets]
+    return next((s for s, gpus in zip(sets, free, strict=True) if gpus >= least), sets[0])
 
 
 def drafted(
