@@ -14,7 +14,7 @@ import dovetail.policies  # registers the policies
 from builders import Facts, Row, play, play_scene, policy_of, scene_of, tally_of, trace_of
 from dovetail.control.loop import check_needs, run
 from dovetail.control.world import World
-from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
+from dovetail.core.cluster import Cluster, Link, NodeGroup, QueueSpec
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.legality import violations
 from dovetail.core.messages import Started
@@ -319,6 +319,25 @@ def test_it_keeps_a_gang_on_one_type_of_its_list(name: str, placing: str) -> Non
             types = {cluster.group_of(node).gpu_type for node, _ in fact.placement.spans}
             assert len(types) == 1
             assert types <= set(rows[fact.job].gpu_type.split("|"))
+
+
+@pytest.mark.parametrize("placing", ["prefer", "strict", "none,repack"])
+@pytest.mark.parametrize("name", BUSY)
+def test_it_keeps_a_gang_under_the_link_that_it_demands(name: str, placing: str) -> None:
+    links = (Link("node", 12e9, nodes=1), Link("rack", 5e9, nodes=2), Link("fabric", 1e9))
+    cluster = Cluster((NodeGroup("all", 4, 4),), links)
+    levels = ("rack", "node", "rack?", "")
+    rows = [
+        replace(r, topology=levels[i % 4], gpus=min(r.gpus, 4), min_gpus=min(r.min_gpus, 4))
+        for i, r in enumerate(some_rows(30, seed=15))
+    ]
+    story = play(rows, name, cluster, placing=placing)
+    for fact in story.facts:
+        if isinstance(fact, Started):
+            nodes = {node for node, _ in fact.placement.spans}
+            demanded = rows[fact.job].topology
+            assert demanded != "node" or len(nodes) == 1
+            assert demanded != "rack" or len({node // 2 for node in nodes}) == 1
 
 
 @pytest.mark.parametrize("name", OWN)

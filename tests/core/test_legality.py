@@ -76,6 +76,14 @@ def test_a_gang_with_a_list_of_types_has_gpus_of_one_of_them() -> None:
         faults(stage, [(0, ((2, 2),))])
 
 
+def test_a_demanded_topology_is_kept_and_a_wish_is_not_enforced() -> None:
+    rows = [Row(2, 5, topology="node"), Row(2, 5, topology="node?")]
+    stage = Stage(rows, "fifo", "2x4")
+    with pytest.raises(IllegalPlan, match=r"job 0 may not use nodes \[0, 1\] together"):
+        faults(stage, [(0, ((0, 1), (1, 1)))])
+    assert faults(stage, [(0, ((0, 2),)), (1, ((0, 1), (1, 1)))]) == []
+
+
 def test_the_audit_finds_a_job_on_nodes_that_its_queue_does_not_own() -> None:
     groups = (NodeGroup("left", 1, 4), NodeGroup("right", 1, 4))
     stage = Stage([Row(2, 5, queue="q")], "fifo", Cluster(groups)).run_jobs((0, ((0, 2),)))

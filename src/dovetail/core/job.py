@@ -66,6 +66,7 @@ class JobRequest:
     recurrence: str = ""
     model: str = ""
     gpu_type: str = ""
+    topology: str = ""
     priority: float = 0.0
     batch_size: int = 0
     cpus: float = 0.0
@@ -116,7 +117,17 @@ class Labels:
         return Labels(self.codes[rows], self.names)
 
 
-LABELS = ("user", "account", "qos", "reservation", "queue", "recurrence", "model", "gpu_type")
+LABELS = (
+    "user",
+    "account",
+    "qos",
+    "reservation",
+    "queue",
+    "recurrence",
+    "model",
+    "gpu_type",
+    "topology",
+)
 """The text columns of a table."""
 NUMBERS = tuple(f.name for f in fields(JobRequest) if f.name not in ("job_id", "graph", *LABELS))
 """The columns of numbers, called as in a `JobRequest`."""
@@ -144,6 +155,7 @@ class JobTable:
     recurrence: Labels
     model: Labels
     gpu_type: Labels
+    topology: Labels
     priority: Floats
     batch_size: Ints
     cpus: Floats
@@ -366,6 +378,7 @@ class Shape:
     memory_bytes: float = 0.0
     queue: str = ""
     groups: tuple[str, ...] = ()
+    topology: str = ""
 
 
 def shapes_of(
@@ -394,6 +407,7 @@ def shapes_of(
         jobs.memory_bytes if by_host else nothing,
         jobs.queue.codes.astype(float) if by_queue else nothing - 1,
         np.array(owner, float)[jobs.queue.codes] if owned else nothing - 1,
+        jobs.topology.codes.astype(float),
     )
     order = np.lexsort(columns[::-1])
     sorted_columns = [c[order] for c in columns]
@@ -410,7 +424,8 @@ def shapes_of(
             memory_bytes,
             jobs.queue.names[int(queue)] if queue >= 0 else "",
             owned[int(group)] if group >= 0 else (),
+            jobs.topology.names[int(level)] if level >= 0 else "",
         )
-        for gpus, kind, cpus, memory_bytes, queue, group in rows
+        for gpus, kind, cpus, memory_bytes, queue, group, level in rows
     )
     return number.tolist(), shapes

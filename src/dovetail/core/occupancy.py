@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.job import JobTable, Shape, shapes_of
-from dovetail.core.node_sets import NodeSets
+from dovetail.core.node_sets import NodeSets, demands
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.units import RELATIVE_TOLERANCE
 
@@ -30,7 +30,9 @@ class Occupancy:
         self.placement_of: dict[int, Placement] = {}
         self.node_sets = NodeSets(cluster)
         self.limits_host = self._wants_host(slice(None))
-        self.chooses = any("|" in wanted for wanted in jobs.gpu_type.names)
+        self.chooses = any("|" in wanted for wanted in jobs.gpu_type.names) or any(
+            demands(level) for level in jobs.topology.names
+        )
         self._set_up()
 
     def _set_up(self) -> None:
@@ -75,8 +77,12 @@ class Occupancy:
         if not self.limits_host and self._wants_host(slice(rows.start, rows.stop)):
             self.limits_host = self.books_more = True
             self._limit_host()
-        if not self.chooses and any("|" in self.jobs.gpu_type.text(job) for job in rows):
+        if not self.chooses and any(self._chooses(job) for job in rows):
             self.chooses = self.books_more = True
+
+    def _chooses(self, job: int) -> bool:
+        jobs = self.jobs
+        return "|" in jobs.gpu_type.text(job) or demands(jobs.topology.text(job))
 
     def shape(self, job: int) -> Shape:
         """Returns the shape of a job, with only what limits jobs on this cluster."""
@@ -88,6 +94,7 @@ class Occupancy:
             float(jobs.memory_bytes[job]) if self.limits_host else 0.0,
             jobs.queue.text(job) if self.quota else "",
             self.node_sets.groups_of.get(jobs.queue.text(job), ()),
+            jobs.topology.text(job),
         )
 
     def change_nodes(self, cluster: Cluster, nodes: Iterable[int]) -> None:

@@ -104,7 +104,8 @@ def _asks(job: StoredJob) -> str:
     spec = job.spec
     size = f"{spec.min_gpus} to {spec.max_gpus}" if spec.elastic else str(spec.gpus)
     kind = f" {spec.gpu_type}" if spec.gpu_type else ""
-    gpus = f"{size}{kind} GPU{'s' if size != '1' else ''}"
+    near = f" of topology {spec.topology}" if spec.topology else ""
+    gpus = f"{size}{kind} GPU{'s' if size != '1' else ''}{near}"
     beside = [f"{spec.cpus:g} CPUs"] if spec.cpus else []
     if spec.memory_bytes:
         beside.append(f"{spec.memory_bytes / 2**30:.1f}G of memory")

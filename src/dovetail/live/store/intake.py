@@ -24,7 +24,7 @@ from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.dependencies import NUMBER_MAX, SubmitDependencies
 from dovetail.live.store.group_commit import Committer
 from dovetail.live.store.job_output import check_output
-from dovetail.live.store.largest_size import no_room, room_for
+from dovetail.live.store.largest_size import check_topology, no_room, room_for
 from dovetail.live.store.record_codec import RESTORE, SELECT_JOBS, state_of, stored_job
 from dovetail.live.store.store import add_jobs, add_requests, next_number
 from dovetail.wire.codec import plain
@@ -205,6 +205,8 @@ class Intake:
             if wanted not in types:
                 hint = nearest(wanted, types) if types else "no type of GPU has a name here"
                 raise InputError(where, f"unknown type of GPU '{wanted}'", hint)
+        if spec.topology:
+            check_topology(where, self._cluster, spec)
         if spec.gpus > room_for(self._cluster, spec):
             raise InputError(where, *no_room(self._cluster, spec))
 

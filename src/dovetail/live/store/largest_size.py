@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dovetail.core.cluster import GIB, Cluster, NodeGroup
-from dovetail.core.node_sets import is_of_type, types_of
+from dovetail.core.errors import InputError
+from dovetail.core.job import Shape
+from dovetail.core.node_sets import NodeSets, demands, is_of_type, types_of
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.wire.spec import JobSpec
 
@@ -43,6 +45,20 @@ def groups_for(cluster: Cluster, spec: JobSpec) -> list[NodeGroup]:
 
 def _owned(cluster: Cluster, queue: str) -> tuple[str, ...]:
     return next((q.groups for q in cluster.queues if q.name == queue), ())
+
+
+def check_topology(where: str, cluster: Cluster, spec: JobSpec) -> None:
+    """Raises InputError if no place of the level that a job demands has its GPUs."""
+    sets = NodeSets(cluster)
+    owned = tuple(sorted(set(_owned(cluster, spec.queue))))
+    shape = Shape(spec.gpus, spec.gpu_type, groups=owned, topology=spec.topology)
+    sets.width(spec.topology)
+    installed = list(enumerate(cluster.installed))
+    places = (sum(g for n, g in installed if nodes >> n & 1) for nodes in sets.near(shape))
+    most = max(places, default=0)
+    if demands(spec.topology) and spec.gpus > most:
+        what = f"it needs {spec.gpus} GPUs under one {spec.topology}, which has {most} at most"
+        raise InputError(where, what, f"ask for fewer, or wish it with '{spec.topology}?'")
 
 
 def no_room(cluster: Cluster, spec: JobSpec) -> tuple[str, str]:

@@ -48,7 +48,7 @@ def room_for(view: View, jobs: Sequence[int]) -> Room:
 def _nodes_for(view: View, job: int) -> int:
     """Returns the set of nodes for a job: where it runs, else the first with GPUs to spare."""
     occupancy, shape = view.plan.occupancy, view.shape(job)
-    sets = occupancy.node_sets.of(shape)
+    sets = list(occupancy.node_sets.near(shape))
     if len(sets) == 1:
         return sets[0]
     if job in view.running:

@@ -113,7 +113,7 @@ class GraphSeats:
         """Returns servers in the order of a rule, with GPUs for whole replicas on each."""
         found = (
             self._among(allowed, shape.gpus, slices, rule)
-            for allowed in self._occupancy.node_sets.of(shape)
+            for allowed in self._occupancy.node_sets.near(shape)
         )
         return next((spans for spans in found if spans is not None), None)
 
@@ -134,7 +134,7 @@ class GraphSeats:
 
     def _fits(self, graph: Graph, shape: Shape) -> bool:
         """Returns whether the empty cluster has room for all replicas, each on one server."""
-        sets = self._occupancy.node_sets.of(shape)
+        sets = self._occupancy.node_sets.near(shape)
         return any(self._fits_among(graph, shape, allowed) for allowed in sets)
 
     def _fits_among(self, graph: Graph, shape: Shape, allowed: int) -> bool:
