@@ -55,11 +55,12 @@ class Row:
     queue: str = ""
     user: str = ""
     gpu_type: str = ""
+    topology: str = ""
     model: str = ""
     end: str = "completed"
 
 
-_LABELS = ("queue", "user", "gpu_type", "model")
+_LABELS = ("queue", "user", "gpu_type", "topology", "model")
 _PLAIN = (
     "time_limit_s",
     "elastic",

@@ -14,9 +14,10 @@ import dovetail.policies  # registers the policies
 from builders import Facts, Row, play, play_scene, policy_of, scene_of, tally_of, trace_of
 from dovetail.control.loop import check_needs, run
 from dovetail.control.world import World
-from dovetail.core.cluster import Cluster
+from dovetail.core.cluster import Cluster, Link, NodeGroup, QueueSpec
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.legality import violations
+from dovetail.core.messages import Started
 from dovetail.core.policy import Decision, Policy, name_of, parse_policy, registered, spell
 from dovetail.core.view import Changes, View, show
 from dovetail.sim.world import SimWorld
@@ -269,8 +270,6 @@ def test_it_leaves_jobs_alone_that_may_not_be_stopped(name: str, running: str) -
 
 @pytest.mark.parametrize("name", BUSY)
 def test_it_keeps_quotas(name: str) -> None:
-    from dovetail.core.cluster import NodeGroup, QueueSpec
-
     cluster = Cluster((NodeGroup("all", 2, 4),), queues=(QueueSpec("q", 3),))
     rows = [
         replace(r, queue="q" if r.gpus <= 3 and i % 2 else "")
@@ -285,6 +284,60 @@ def test_it_keeps_quotas(name: str) -> None:
             elif type(fact).__name__ in ("Stopped", "Ended"):
                 held.pop(fact.job, None)  # type: ignore[union-attr]
         assert sum(held.values()) <= 3, f"at {t}"
+
+
+@pytest.mark.parametrize("placing", ["prefer", "strict", "none", "prefer,repack"])
+@pytest.mark.parametrize("name", BUSY)
+def test_it_keeps_a_queue_on_the_nodes_that_it_owns(name: str, placing: str) -> None:
+    groups = tuple(NodeGroup(group, 1, 4) for group in ("left", "middle", "right"))
+    owned = {"a": ("left", "middle"), "b": ("right",)}
+    cluster = Cluster(groups, queues=tuple(QueueSpec(q, groups=g) for q, g in owned.items()))
+    rows = [
+        replace(r, queue=("a", "b", "")[i % 3], gpus=min(r.gpus, 4), min_gpus=min(r.min_gpus, 4))
+        for i, r in enumerate(some_rows(30, seed=13))
+    ]
+    story = play(rows, name, cluster, placing=placing)
+    may_use = {"a": {0, 1}, "b": {2}, "": {0, 1, 2}}
+    for fact in story.facts:
+        if isinstance(fact, Started):
+            used = {node for node, _ in fact.placement.spans}
+            assert used <= may_use[rows[fact.job].queue]
+
+
+@pytest.mark.parametrize("placing", ["prefer", "strict", "none,repack"])
+@pytest.mark.parametrize("name", BUSY)
+def test_it_keeps_a_gang_on_one_type_of_its_list(name: str, placing: str) -> None:
+    cluster = Cluster.parse("1x4:a100+2x4:v100+1x4:t4")
+    lists = ("a100|v100", "v100", "t4|v100", "")
+    rows = [
+        replace(r, gpu_type=lists[i % 4], gpus=min(r.gpus, 4), min_gpus=min(r.min_gpus, 4))
+        for i, r in enumerate(some_rows(30, seed=14))
+    ]
+    story = play(rows, name, cluster, placing=placing)
+    for fact in story.facts:
+        if isinstance(fact, Started) and rows[fact.job].gpu_type:
+            types = {cluster.group_of(node).gpu_type for node, _ in fact.placement.spans}
+            assert len(types) == 1
+            assert types <= set(rows[fact.job].gpu_type.split("|"))
+
+
+@pytest.mark.parametrize("placing", ["prefer", "strict", "none,repack"])
+@pytest.mark.parametrize("name", BUSY)
+def test_it_keeps_a_gang_under_the_link_that_it_demands(name: str, placing: str) -> None:
+    links = (Link("node", 12e9, nodes=1), Link("rack", 5e9, nodes=2), Link("fabric", 1e9))
+    cluster = Cluster((NodeGroup("all", 4, 4),), links)
+    levels = ("rack", "node", "rack?", "")
+    rows = [
+        replace(r, topology=levels[i % 4], gpus=min(r.gpus, 4), min_gpus=min(r.min_gpus, 4))
+        for i, r in enumerate(some_rows(30, seed=15))
+    ]
+    story = play(rows, name, cluster, placing=placing)
+    for fact in story.facts:
+        if isinstance(fact, Started):
+            nodes = {node for node, _ in fact.placement.spans}
+            demanded = rows[fact.job].topology
+            assert demanded != "node" or len(nodes) == 1
+            assert demanded != "rack" or len({node // 2 for node in nodes}) == 1
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -351,7 +404,7 @@ from pathlib import Path
 sys.path[:0] = [{src!r}, {tests!r}, {here!r}]
 from builders import trace_of
 from test_policy_contract import BUSY, some_rows
-from dovetail.core.cluster import Cluster
+from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
 from dovetail.core.policy import parse_policy
 from dovetail.study.options import Options
 from dovetail.study.run import simulate

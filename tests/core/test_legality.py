@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from builders import Row, Stage
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.legality import audit, violations
+from dovetail.core.node_sets import NodeSets
 from dovetail.core.placement import Interleave, Placement
 from dovetail.core.policy import POWERS
 from dovetail.core.tenants import QueueSpec
@@ -47,6 +50,48 @@ def test_a_plain_start_breaks_no_rule_and_needs_no_power() -> None:
 def test_a_gang_is_whole() -> None:
     stage = Stage([Row(2, 5)], "fifo", "1x4")
     assert faults(stage, [(0, ((0, 1),))]) == ["job 0 asked for 2 GPUs and got 1"]
+
+
+def test_a_queue_that_owns_nodes_stays_on_them() -> None:
+    groups = (NodeGroup("left", 1, 4), NodeGroup("right", 1, 4))
+    cluster = Cluster(groups, queues=(QueueSpec("q", groups=("right",)),))
+    stage = Stage([Row(2, 5, queue="q"), Row(2, 5, queue="other")], "fifo", cluster)
+    with pytest.raises(IllegalPlan, match=r"job 0 of queue q may not use nodes \[0\]"):
+        faults(stage, [(0, ((0, 2),))])
+    with pytest.raises(IllegalPlan, match=r"queue q may not use nodes \[0, 1\] together"):
+        faults(stage, [(0, ((0, 1), (1, 1)))])
+    with pytest.raises(IllegalPlan, match=r"queue q may not use nodes \[0\]"):
+        faults(stage, [(0, Placement(((0, 2),), ((0, 1),)))])
+    assert faults(stage, [(0, ((1, 2),)), (1, ((0, 2),))]) == []
+
+
+def test_a_gang_with_a_list_of_types_has_gpus_of_one_of_them() -> None:
+    rows = [Row(2, 5, gpu_type="a100|v100"), Row(2, 5, gpu_type="v100")]
+    stage = Stage(rows, "fifo", "1x4:a100+1x4:v100+1x4:t4")
+    assert faults(stage, [(0, ((0, 2),))]) == []
+    assert faults(stage, [(0, ((1, 2),))]) == []
+    with pytest.raises(IllegalPlan, match=r"job 0 may not use nodes \[0, 1\] together"):
+        faults(stage, [(0, ((0, 1), (1, 1)))])
+    with pytest.raises(IllegalPlan, match=r"job 0 may not use nodes \[2\]"):
+        faults(stage, [(0, ((2, 2),))])
+
+
+def test_a_demanded_topology_is_kept_and_a_wish_is_not_enforced() -> None:
+    rows = [Row(2, 5, topology="node"), Row(2, 5, topology="node?")]
+    stage = Stage(rows, "fifo", "2x4")
+    with pytest.raises(IllegalPlan, match=r"job 0 may not use nodes \[0, 1\] together"):
+        faults(stage, [(0, ((0, 1), (1, 1)))])
+    assert faults(stage, [(0, ((0, 2),)), (1, ((0, 1), (1, 1)))]) == []
+
+
+def test_the_audit_finds_a_job_on_nodes_that_its_queue_does_not_own() -> None:
+    groups = (NodeGroup("left", 1, 4), NodeGroup("right", 1, 4))
+    stage = Stage([Row(2, 5, queue="q")], "fifo", Cluster(groups)).run_jobs((0, ((0, 2),)))
+    owned = Cluster(groups, queues=(QueueSpec("q", groups=("right",)),))
+    occupancy = stage.view.plan.occupancy
+    assert audit(stage.view, occupancy) == []
+    occupancy.node_sets = NodeSets(owned)
+    assert audit(stage.view, occupancy) == ["job 0 may not use nodes [0]"]
 
 
 def test_stopping_needs_the_power_and_a_preemptible_job() -> None:

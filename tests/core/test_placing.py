@@ -3,10 +3,10 @@
 import pytest
 
 from builders import Row, Stage
-from dovetail.core.cluster import Cluster, NodeGroup
+from dovetail.core.cluster import Cluster, Link, NodeGroup
 from dovetail.core.errors import InputError
 from dovetail.core.job import Shape
-from dovetail.core.placement import Spans
+from dovetail.core.placement import Placement, Spans
 from dovetail.core.placing import Placing
 
 
@@ -17,6 +17,76 @@ def find(text: str, busy: list[int], gpus: int, cluster: str = "4x4", gpu_type: 
     nodes = [n for n, b in enumerate(busy) if b]
     stage.run_jobs(*[(j, ((n, busy[n]),)) for j, n in enumerate(nodes)])
     return Placing.parse(text).find(stage.view.plan.occupancy, stage.view.shape(len(rows)))
+
+
+TYPED = "2x4:a100+2x4:v100"
+
+
+@pytest.mark.parametrize(
+    ("text", "busy", "gpus", "gpu_type", "spans"),
+    [
+        # The first type that has room, whatever the node choice says of the other.
+        ("prefer", [0, 0, 0, 2], 2, "a100|v100", ((0, 2),)),
+        ("prefer", [0, 0, 0, 2], 2, "v100|a100", ((3, 2),)),
+        ("prefer", [0, 0, 0, 0], 2, "V100 | A100", ((2, 2),)),
+        ("none", [4, 3, 0, 0], 2, "a100|v100", ((2, 2),)),
+        # A spread on the preferred type comes before one node of the other, types never mix.
+        ("prefer", [2, 2, 0, 0], 4, "a100|v100", ((0, 2), (1, 2))),
+        ("strict", [2, 2, 0, 0], 4, "a100|v100", ((2, 4),)),
+        ("none", [2, 2, 2, 2], 5, "a100|v100", None),
+        ("none", [2, 2, 2, 2], 5, "", ((0, 2), (1, 2), (2, 1))),
+        # A type that the cluster lacks is passed over.
+        ("prefer", [4, 0, 0, 0], 4, "h100|a100", ((1, 4),)),
+        ("prefer", [0, 0, 0, 0], 4, "h100", None),
+    ],
+)
+def test_a_gang_gets_gpus_of_the_first_type_of_its_list_that_has_room(
+    text: str, busy: list[int], gpus: int, gpu_type: str, spans: Spans | None
+) -> None:
+    assert find(text, busy, gpus, TYPED, gpu_type) == spans
+
+
+RACKS = (Link("node", 12e9, nodes=1), Link("Rack", 5e9, nodes=2), Link("fabric", 1e9))
+
+
+@pytest.mark.parametrize(
+    ("text", "busy", "gpus", "topology", "spans"),
+    [
+        # A demand waits where a wish takes what there is.
+        ("prefer", [2, 2, 2, 2], 4, "node", None),
+        ("prefer", [2, 2, 2, 2], 4, "node?", ((0, 2), (1, 2))),
+        ("none", [2, 2, 1, 0], 3, "node", ((2, 3),)),
+        ("prefer", [4, 2, 2, 4], 4, "rack", None),
+        ("prefer", [4, 2, 2, 4], 4, "rack?", ((1, 2), (2, 2))),
+        # Of the racks with room the fullest, the emptiest or the first, as of nodes.
+        ("prefer", [0, 0, 2, 2], 4, "rack", ((2, 2), (3, 2))),
+        ("prefer,most-free", [0, 0, 2, 2], 4, "rack", ((0, 4),)),
+        ("prefer,first-fit", [0, 0, 2, 2], 4, "RACK?", ((0, 4),)),
+        ("none", [3, 0, 2, 2], 4, "rack", ((2, 2), (3, 2))),
+        ("strict", [0, 0, 0, 1], 8, "rack", ((0, 4), (1, 4))),
+        ("prefer", [1, 0, 1, 0], 8, "rack", None),
+        ("prefer", [0, 0, 0, 0], 16, "fabric", ((0, 4), (1, 4), (2, 4), (3, 4))),
+    ],
+)
+def test_a_gang_meets_where_its_topology_says(
+    text: str, busy: list[int], gpus: int, topology: str, spans: Spans | None
+) -> None:
+    cluster = Cluster((NodeGroup("all", 4, 4),), RACKS)
+    rows = [*(Row(b, 5) for b in busy if b), Row(gpus, 5, topology=topology)]
+    stage = Stage(rows, "fifo", cluster)
+    nodes = [n for n, b in enumerate(busy) if b]
+    stage.run_jobs(*[(j, ((n, busy[n]),)) for j, n in enumerate(nodes)])
+    occupancy, shape = stage.view.plan.occupancy, stage.view.shape(len(rows) - 1)
+    found = Placing.parse(text).find(occupancy, shape)
+    assert found == spans
+    if found is not None:
+        occupancy.hold(len(rows) - 1, Placement(found))
+
+
+def test_a_level_that_the_cluster_lacks_is_refused() -> None:
+    stage = Stage([Row(2, 5, topology="rack")], "fifo", "2x4")
+    with pytest.raises(InputError, match=r"topology 'rack': no \[\[link\]\] .* the name 'rack'"):
+        Placing().find(stage.view.plan.occupancy, stage.view.shape(0))
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,10 @@ def test_other_times_are_refused(said: str) -> None:
         ("--ntasks-per-node=2 -N3", 6, ""),
         ("--nodes=2", 2, ""),
         ("--gpus=2 --gpus=3", 3, ""),
+        ("--gpus=2 --constraint=a100|v100", 2, "a100|v100"),
+        ("--gpus=2 -C [a100|v100]", 2, "a100|v100"),
+        ("--gpus=a100|v100:2", 2, "a100|v100"),
+        ("--gpus=a100:2 -C a100", 2, "a100"),
     ],
 )
 def test_gpus_are_counted_as_slurm_counts_them(
@@ -325,6 +329,19 @@ def test_what_cannot_be_kept_is_refused_with_its_line(
 def test_what_has_no_effect_is_said(tmp_path: Path, said: str, why: str) -> None:
     (ignored,) = read(tmp_path, f"#SBATCH {said}").ignored
     assert "train.sh, line 2" in ignored and why in ignored
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("--constraint=a100&nvlink", "list types of GPU, as in a100|v100"),
+        ("--gpus=a100:2 -C v100", "--constraint=v100 contradicts GPUs of type a100"),
+    ],
+)
+def test_constraints_that_are_no_list_of_types_are_refused(
+    tmp_path: Path, said: str, why: str
+) -> None:
+    assert why in refused(tmp_path, f"#SBATCH {said}")
 
 
 def test_errors_beside_the_output_need_no_word(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ CLUSTER = Cluster(
         NodeGroup("a", 2, 4, gpu_type="a100", cpus=16, memory_bytes=64e9),
         NodeGroup("t", 1, 2, gpu_type="t4"),
     ),
-    queues=(QueueSpec("research", quota_gpus=3), QueueSpec("open")),
+    queues=(QueueSpec("research", quota_gpus=3), QueueSpec("open"), QueueSpec("t4", groups=("t",))),
 )
 
 
@@ -181,8 +181,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "it needs 64 CPUs and 279.4 GB of memory, no node has more than 16 CPUs and 59.6 GB",
     ),
     ({"gpu_type": "h100"}, "unknown type of GPU 'h100'"),
+    ({"topology": "rack"}, "topology 'rack': no .* has the name 'rack'"),
+    ({"topology": "node", **gang(5)}, "5 GPUs under one node, which has 4 at most"),
+    ({"gpu_type": "a100|h100"}, "unknown type of GPU 'h100'"),
+    ({"gpu_type": "t4|a100", **gang(9)}, "it needs 9 GPUs of type t4.a100, the cluster has 8"),
     ({"queue": "reserch"}, "did you mean 'research'"),
     ({"queue": "research", **gang(4)}, "never has more than 3"),
+    ({"queue": "t4", **gang(3)}, "it needs 3 GPUs, queue 't4' has 2"),
+    ({"queue": "t4", "gpu_type": "a100"}, "it needs 1 GPUs of type a100, queue 't4' has 0"),
     ({"array": 3}, "index of a task"),
     ({"name": "../../etc"}, "name"),
     ({"name": ""}, "name"),
@@ -226,7 +232,7 @@ def test_what_is_allowed_is_not_refused(scene: Scene) -> None:
         spec(**gang(10)),
         spec(**gang(8), gpu_type="a100", cpus=32.0, memory_bytes=128e9),
         spec(gpus=1, max_gpus=10, trains=True),
-        spec(queue="research", **gang(3)),
+        spec(queue="research", **gang(3), gpu_type="t4|A100", topology="node"),
         spec(queue="open", **gang(8)),
         spec(output="/ann/logs/%A_%a-%j-100%%.log"),
         spec("Größe 100%", script="#!/bin/sh\necho $HOME `id`\n"),

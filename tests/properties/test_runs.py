@@ -83,6 +83,9 @@ CLUSTERS = {
     "3x4": Cluster.uniform(3, 4),
     "1x4+2x6": Cluster.parse("1x4+2x6"),
     "2x4 with a quota": Cluster((NodeGroup("all", 2, 4),), queues=(QueueSpec("q", 3),)),
+    "2x4 of which q owns one": Cluster(
+        (NodeGroup("a", 1, 4), NodeGroup("b", 1, 4)), queues=(QueueSpec("q", groups=("b",)),)
+    ),
     "2x4 with 9 CPUs": Cluster((NodeGroup("all", 2, 4, cpus=9.0),)),
 }
 
@@ -136,7 +139,7 @@ def test_any_small_world_is_served_safely_and_to_the_end(policy: str, setting: S
 
 def _quotas_kept(story: Story) -> None:
     jobs = story.scene.trace.jobs
-    quota = {q.name: q.quota_gpus for q in story.scene.cluster.queues}
+    quota = {q.name: q.quota_gpus for q in story.scene.cluster.queues if q.quota_gpus}
     held: dict[int, int] = {}
     cpus: dict[int, dict[int, float]] = {}
     for batch in story.batches:

@@ -58,6 +58,7 @@ class SubmitCommand(click.Command):
 @click.option("--output", "-o", help="Output file; %j is replaced by the job's number.")
 @click.option("--chdir", "-D", "workdir", help="Working directory of the job.")
 @click.option("--partition", "-p", "queue", help="Queue of the job.")
+@click.option("--topology", help="Level where all its GPUs meet: node, or rack? for a wish.")
 @click.option("--model", help="Model the job trains: a name of `dovetail models`, or your own.")
 @click.option("--trains", is_flag=True, help="The program uses dovetail.train.")
 @click.option("--shareable", is_flag=True, help="Allow another job on the same GPUs.")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
@@ -31,6 +30,18 @@ from dovetail.core.errors import InputError
 if TYPE_CHECKING:
     from dovetail.forecast.accuracy import Accuracy, Errors
     from dovetail.traces.readers.format import ReadOptions
+
+
+class ReaderOptions(TypedDict):
+    """The options of `trace import` that only some readers take."""
+
+    timezone: str
+    columns: str
+    work: str
+    step_times: Path | None
+    iterations: Path | None
+    gpus_per_node: int
+    spread_days: float
 
 
 @click.group()
@@ -83,15 +94,9 @@ def import_command(
     apart: bool,
     origin: str,
     cpu_only: str,
-    timezone: str,
-    columns: str,
     rejects: Path | None,
-    work: str,
-    step_times: Path | None,
-    iterations: Path | None,
-    gpus_per_node: int,
-    spread_days: float,
     as_json: bool,
+    **reader: Unpack[ReaderOptions],
 ) -> None:
     """Convert logs of one format to a canonical trace.
 
@@ -113,14 +118,7 @@ def import_command(
     from dovetail.traces.rejects import write_rejects
 
     name = format_name or sniff(files[0])
-    _check_applies(name, "--gpus-per-node", gpus_per_node, ("nlr", "swf"))
-    _check_applies(name, "--spread-days", spread_days, ("asi",))
-    options = replace(
-        _read_options(name, timezone, work, step_times, iterations),
-        columns=_columns(name, columns),
-        gpus_per_node=gpus_per_node,
-        spread_days=spread_days,
-    )
+    options = _read_options(name, reader)
     with busy(f"reading {len(files)} files"):
         parts = (
             import_rows_apart(files, name, options=options, origin=origin, cpu_only=cpu_only)
@@ -140,33 +138,35 @@ def import_command(
     print_summary(written, name, as_json, notes)
 
 
-def _columns(format_name: str, text: str) -> tuple[str, ...]:
-    """Returns the names in --columns. Raises InputError."""
-    if text and format_name != "slurm":
-        raise InputError("--columns", f"does not apply to the format '{format_name}'", "omit it")
-    return tuple(filter(None, (name.strip() for name in text.split(","))))
+_ONLY_FOR = {
+    "columns": ("slurm",),
+    "gpus_per_node": ("nlr", "swf"),
+    "spread_days": ("asi",),
+    "work": ("muri",),
+}
+"""The formats to which an option applies; the readers of others would ignore it."""
 
 
-def _check_applies(format_name: str, option: str, value: float, formats: tuple[str, ...]) -> None:
-    """Raises InputError for an option that the reader of a format would ignore."""
-    if value and format_name not in formats:
-        raise InputError(option, f"does not apply to the format '{format_name}'", "omit it")
-
-
-def _read_options(
-    format_name: str, timezone: str, work: str, step_times: Path | None, iterations: Path | None
-) -> ReadOptions:
+def _read_options(format_name: str, reader: ReaderOptions) -> ReadOptions:
+    """Returns the options of a reader. Raises InputError for one that it would ignore."""
     from dovetail.traces.readers.format import ReadOptions
     from dovetail.traces.step_times import read_job_iterations, read_step_times
 
-    seconds = (
-        step_times_from_zoo(format_name) if step_times is None else read_step_times(step_times)
+    for option, formats in _ONLY_FOR.items():
+        if reader.get(option) and format_name not in formats:
+            name = "--" + option.replace("_", "-")
+            raise InputError(name, f"does not apply to the format '{format_name}'", "omit it")
+    steps, iterations = reader["step_times"], reader["iterations"]
+    return ReadOptions(
+        step_times_from_zoo(format_name) if steps is None else read_step_times(steps),
+        read_job_iterations(iterations) if iterations is not None else None,
+        reader["work"] or "iterations",
+        reader["timezone"],
+        training_from_zoo(format_name) if steps is None else None,
+        reader["gpus_per_node"],
+        reader["spread_days"],
+        columns=tuple(filter(None, (name.strip() for name in reader["columns"].split(",")))),
     )
-    if work and format_name != "muri":
-        raise InputError("--work", f"does not apply to the format '{format_name}'", "omit it")
-    work_of = read_job_iterations(iterations) if iterations is not None else None
-    training = training_from_zoo(format_name) if step_times is None else None
-    return ReadOptions(seconds, work_of, work or "iterations", timezone, training)
 
 
 @trace.command()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
-from dovetail.core.errors import InputError
+from dovetail.core.errors import InputError, nearest
 from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
 
 UP, DRAINING, DOWN = "up", "draining", "down"
@@ -96,6 +96,14 @@ class Cluster:
                 raise InputError("cluster", f"group {g.name} has a negative size")
             if g.gpus_per_node > 4096:
                 raise InputError("cluster", f"group {g.name} has over 4096 GPUs in a node")
+        names = [g.name for g in self.groups]
+        for queue in self.queues:
+            for name in queue.groups:
+                if name not in names:
+                    where = f"cluster, queue {queue.name}"
+                    raise InputError(
+                        where, f"unknown group of nodes '{name}'", nearest(name, names)
+                    )
 
     @staticmethod
     def uniform(nodes: int, gpus_per_node: int) -> Cluster:

@@ -10,9 +10,10 @@ appends jobs as they are admitted, and then the index is the order of admission.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,7 @@ class JobRequest:
     recurrence: str = ""
     model: str = ""
     gpu_type: str = ""
+    topology: str = ""
     priority: float = 0.0
     batch_size: int = 0
     cpus: float = 0.0
@@ -121,7 +123,17 @@ class Labels:
         return Labels(self.codes[rows], self.names)
 
 
-LABELS = ("user", "account", "qos", "reservation", "queue", "recurrence", "model", "gpu_type")
+LABELS = (
+    "user",
+    "account",
+    "qos",
+    "reservation",
+    "queue",
+    "recurrence",
+    "model",
+    "gpu_type",
+    "topology",
+)
 """The text columns of a table."""
 NUMBERS = tuple(f.name for f in fields(JobRequest) if f.name not in ("job_id", "graph", *LABELS))
 """The columns of numbers, called as in a `JobRequest`."""
@@ -149,6 +161,7 @@ class JobTable:
     recurrence: Labels
     model: Labels
     gpu_type: Labels
+    topology: Labels
     priority: Floats
     batch_size: Ints
     cpus: Floats
@@ -360,24 +373,38 @@ class _GrowingLabels:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What decides where a job fits: jobs of one shape fit in the same places."""
+    """What decides where a job fits: jobs of one shape fit in the same places.
+
+    `groups` are the node groups that the job's queue owns; none means all.
+    """
 
     gpus: int
     gpu_type: str = ""
     cpus: float = 0.0
     memory_bytes: float = 0.0
     queue: str = ""
+    groups: tuple[str, ...] = ()
+    topology: str = ""
 
 
 def shapes_of(
-    jobs: JobTable, *, by_host: bool, by_queue: bool
+    jobs: JobTable,
+    *,
+    by_host: bool,
+    by_queue: bool,
+    groups_of: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> tuple[list[int], tuple[Shape, ...]]:
     """Returns the shape number of each job, and the distinct shapes, fewest GPUs first.
 
-    CPUs and memory count only where hosts limit them, queues only where they have quotas: the
-    fewer shapes there are, the cheaper a pass over the queue.
+    CPUs and memory count only where hosts limit them, queues only where they have quotas, and
+    `groups_of` has the node groups of queues that own some: the fewer shapes there are, the
+    cheaper a pass over the queue.
     """
     n = len(jobs)
+    owned = sorted(set(groups_of.values()))
+    code_of = {groups: code for code, groups in enumerate(owned)}
+    # The last entry is that of jobs without a queue, whose code is -1.
+    owner = [code_of.get(groups_of.get(name, ()), NO_LABEL) for name in (*jobs.queue.names, "")]
     nothing = np.zeros(n)
     columns = (
         jobs.gpus.astype(float),
@@ -385,6 +412,8 @@ def shapes_of(
         jobs.cpus if by_host else nothing,
         jobs.memory_bytes if by_host else nothing,
         jobs.queue.codes.astype(float) if by_queue else nothing - 1,
+        np.array(owner, float)[jobs.queue.codes] if owned else nothing - 1,
+        jobs.topology.codes.astype(float),
     )
     order = np.lexsort(columns[::-1])
     sorted_columns = [c[order] for c in columns]
@@ -400,7 +429,9 @@ def shapes_of(
             cpus,
             memory_bytes,
             jobs.queue.names[int(queue)] if queue >= 0 else "",
+            owned[int(group)] if group >= 0 else (),
+            jobs.topology.names[int(level)] if level >= 0 else "",
         )
-        for gpus, kind, cpus, memory_bytes, queue in rows
+        for gpus, kind, cpus, memory_bytes, queue, group, level in rows
     )
     return number.tolist(), shapes

@@ -125,13 +125,14 @@ def _check_settings(
 def _check_nodes(
     view: View, job: int, before: Placement | None, after: Placement, faults: list[str]
 ) -> None:
-    closed, wanted = view.plan.occupancy.closed, view.shape(job).gpu_type
+    occupancy, shape = view.plan.occupancy, view.shape(job)
+    closed, allowed = occupancy.closed, occupancy.node_sets.union(shape)
     held = {} if before is None else before.by_node()
     for node, gpus in after.by_node().items():
         if node in closed and gpus > held.get(node, 0):
             faults.append(f"{_name(view, job)} would start on closed node {node}")
-        if wanted and view.cluster.group_of(node).gpu_type != wanted:
-            faults.append(f"{_name(view, job)} needs {wanted} GPUs; node {node} has none")
+        if not allowed >> node & 1:
+            faults.append(f"{_name(view, job)} needs {shape.gpu_type} GPUs; node {node} has none")
 
 
 def _check_samples(view: View, job: int, after: Placement, faults: list[str]) -> None:
@@ -197,13 +198,15 @@ def _check_interleaving(
 
 
 def audit(view: View, occupancy: Occupancy) -> list[str]:
-    """Returns what is wrong with the whole plan: held counts, free index, quotas, states."""
+    """Returns what is wrong with the whole plan: held counts, nodes, free index, quotas, states."""
     faults: list[str] = []
     counted = [0] * view.cluster.nodes
     named: set[tuple[int, int]] = set()
     for job, placement in view.plan.placed.items():
         if job in view.waiting:
             faults.append(f"{_name(view, job)} both runs and waits")
+        if not occupancy.node_sets.holds(occupancy.shape(job), placement.by_node()):
+            faults.append(f"{_name(view, job)} may not use nodes {sorted(placement.by_node())}")
         if placement.gpu_ids:
             named.update(placement.named())
         else:

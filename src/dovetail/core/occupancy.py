@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.job import JobTable, Shape, shapes_of
+from dovetail.core.node_sets import NodeSets, demands
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.units import RELATIVE_TOLERANCE
 
@@ -27,7 +28,11 @@ class Occupancy:
         self.plain_placements: dict[Spans, Placement] = {}
         self.named: dict[tuple[int, int], tuple[int, ...]] = {}
         self.placement_of: dict[int, Placement] = {}
+        self.node_sets = NodeSets(cluster)
         self.limits_host = self._wants_host(slice(None))
+        self.chooses = any("|" in wanted for wanted in jobs.gpu_type.names) or any(
+            demands(level) for level in jobs.topology.names
+        )
         self._set_up()
 
     def _set_up(self) -> None:
@@ -48,7 +53,8 @@ class Occupancy:
         self.host_free: list[list[float]] = []
         if self.limits_host:
             self._limit_host()
-        self.books_more = self.limits_host or bool(self.quota)
+        more = self.quota or self.node_sets.groups_of
+        self.books_more = self.limits_host or self.chooses or bool(more)
 
     def _wants_host(self, rows: slice) -> bool:
         """True if some of the jobs request CPUs or memory that nodes limit."""
@@ -71,6 +77,12 @@ class Occupancy:
         if not self.limits_host and self._wants_host(slice(rows.start, rows.stop)):
             self.limits_host = self.books_more = True
             self._limit_host()
+        if not self.chooses and any(self._chooses(job) for job in rows):
+            self.chooses = self.books_more = True
+
+    def _chooses(self, job: int) -> bool:
+        jobs = self.jobs
+        return "|" in jobs.gpu_type[job] or demands(jobs.topology[job])
 
     def shape(self, job: int) -> Shape:
         """Returns the shape of a job, with only what limits jobs on this cluster."""
@@ -81,6 +93,8 @@ class Occupancy:
             float(jobs.cpus[job]) if self.limits_host else 0.0,
             float(jobs.memory_bytes[job]) if self.limits_host else 0.0,
             jobs.queue[job] if self.quota else "",
+            self.node_sets.groups_of.get(jobs.queue[job], ()),
+            jobs.topology[job],
         )
 
     def change_nodes(self, cluster: Cluster, nodes: Iterable[int]) -> None:
@@ -114,7 +128,9 @@ class Occupancy:
         empty.plain_placements = self.plain_placements
         empty.named = {}
         empty.placement_of = {}
+        empty.node_sets = self.node_sets
         empty.limits_host = self.limits_host
+        empty.chooses = self.chooses
         empty._set_up()
         return empty
 
@@ -199,9 +215,14 @@ class Occupancy:
         self.level_mask |= 1 << new
 
     def _check_books(self, job: int, placement: Placement) -> None:
-        """Raises IllegalPlan if a queue's quota, or the CPUs or memory of a node, are too small."""
+        """Raises IllegalPlan if a queue's quota, or the CPUs or memory of a node, are too small.
+
+        And if the job may not use its nodes, or not together.
+        """
         jobs = self.jobs
         queue = jobs.queue[job]
+        if self.chooses or queue in self.node_sets.groups_of:
+            self._check_nodes(job, placement)
         if queue in self.quota and self.queue_held[queue] + placement.gpus > self.quota[queue]:
             raise IllegalPlan(f"job {jobs.job_id[job]}: queue {queue} is over its quota")
         if not self.limits_host:
@@ -215,6 +236,14 @@ class Occupancy:
             least = 1 - RELATIVE_TOLERANCE
             if wanted[0] * least > cpus or wanted[1] * least > memory:
                 raise IllegalPlan(f"job {jobs.job_id[job]}: node {node} lacks CPUs or memory")
+
+    def _check_nodes(self, job: int, placement: Placement) -> None:
+        shape, nodes = self.shape(job), placement.by_node()
+        if self.node_sets.holds(shape, nodes):
+            return
+        of = f" of queue {self.jobs.queue[job]}" if shape.groups else ""
+        name, more = self.jobs.job_id[job], " together" if len(nodes) > 1 else ""
+        raise IllegalPlan(f"job {name}{of} may not use nodes {sorted(nodes)}{more}")
 
     def _book(self, job: int, placement: Placement, sign: int) -> None:
         jobs = self.jobs
@@ -246,4 +275,9 @@ def _merged(spans: Spans) -> Spans:
 
 def shapes_on(occupancy: Occupancy) -> tuple[list[int], tuple[Shape, ...]]:
     """Returns the shape of each job, with only what limits jobs on this cluster."""
-    return shapes_of(occupancy.jobs, by_host=occupancy.limits_host, by_queue=bool(occupancy.quota))
+    return shapes_of(
+        occupancy.jobs,
+        by_host=occupancy.limits_host,
+        by_queue=bool(occupancy.quota),
+        groups_of=occupancy.node_sets.groups_of,
+    )

@@ -8,10 +8,11 @@ repack and do not draft).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Shape
+from dovetail.core.node_sets import ALL_NODES, demands
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Spans
 from dovetail.core.units import RELATIVE_TOLERANCE
@@ -68,7 +69,49 @@ class Placing:
             return None
         if occupancy.books_more and not _within_quota(occupancy, shape.queue, need):
             return None
-        allowed = ALL_NODES if not shape.gpu_type else _nodes_of_type(occupancy, shape.gpu_type)
+        if not (shape.gpu_type or shape.groups or shape.topology):
+            return self._find_among(occupancy, shape, ALL_NODES, need)
+        if shape.topology:
+            spans = self._find_near(occupancy, shape, need)
+            if spans is not None or demands(shape.topology):
+                return spans
+        for allowed in occupancy.node_sets.of(shape):
+            spans = self._find_among(occupancy, shape, allowed, need)
+            if spans is not None:
+                return spans
+        return None
+
+    def _find_near(self, occupancy: Occupancy, shape: Shape, need: int) -> Spans | None:
+        """Returns spans under one link of the level that a shape names."""
+        sets = occupancy.node_sets
+        width = sets.width(shape.topology)
+        rule = self if width != 1 else replace(self, consolidate="strict")
+        for allowed in sets.of(shape):
+            among = (allowed,) if width < 2 else self._blocks(occupancy, allowed, width, need)
+            for nodes in among:
+                spans = rule._find_among(occupancy, shape, nodes, need)
+                if spans is not None and (width != 1 or len(spans) == 1):
+                    return spans
+        return None
+
+    def _blocks(self, occupancy: Occupancy, allowed: int, width: int, need: int) -> list[int]:
+        """Returns the blocks of a level with enough free GPUs, in the order of the node choice."""
+        free, closed = occupancy.free, occupancy.closed
+        room: list[tuple[int, int]] = []
+        for block in occupancy.node_sets.blocks(width):
+            first = (block & -block).bit_length() - 1
+            nodes = range(first, min(first + width, len(free)))
+            gpus = sum(free[n] for n in nodes if allowed >> n & 1 and n not in closed)
+            if gpus >= need:
+                room.append((gpus, block & allowed))
+        if self.node_choice != "first-fit":
+            room.sort(key=lambda one: one[0], reverse=self.node_choice == "most-free")
+        return [block for _, block in room]
+
+    def _find_among(
+        self, occupancy: Occupancy, shape: Shape, allowed: int, need: int
+    ) -> Spans | None:
+        """Returns spans on the nodes of one set."""
         if occupancy.limits_host and (shape.cpus or shape.memory_bytes):
             return self._find_on_hosts(occupancy, shape, allowed, need)
         if self.consolidate == "none":
@@ -169,10 +212,6 @@ class Placing:
         return (*spans, (rest, need)) if rest >= 0 else None
 
 
-ALL_NODES = -1
-"""The bit set of every node."""
-
-
 def _largest(occupancy: Occupancy, allowed: int) -> int:
     """Returns the most GPUs that one of the allowed nodes has installed."""
     if allowed == ALL_NODES:
@@ -202,15 +241,6 @@ def _room(occupancy: Occupancy, shape: Shape, node: int) -> int:
     if shape.memory_bytes:
         room = min(room, memory * shape.gpus / shape.memory_bytes + RELATIVE_TOLERANCE)
     return int(room)
-
-
-def _nodes_of_type(occupancy: Occupancy, gpu_type: str) -> int:
-    cluster = occupancy.cluster
-    nodes = 0
-    for node in range(cluster.nodes):
-        if cluster.group_of(node).gpu_type == gpu_type:
-            nodes |= 1 << node
-    return nodes
 
 
 def _nodes_by(occupancy: Occupancy, allowed: int, choice: str) -> Iterator[int]:

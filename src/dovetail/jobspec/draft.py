@@ -35,6 +35,7 @@ FIELDS: Mapping[str, Callable[[str], object]] = {
     "ntasks": read.one_or_more,
     "slurm_variables": read.flag,
     "gpu_type": text,
+    "topology": text,
     "trains": read.flag,
     "shareable": read.flag,
     "preemptible": read.flag,

@@ -50,6 +50,7 @@ def _gpus(script: BatchScript, draft: JobDraft, nodes: int, tasks: int) -> int:
             counts[option] = gpus * times
             if kind:
                 draft.parse("gpu_type", kind, script.where(option), called=f"--{option}")
+    _constrain(script, draft)
     if len(set(counts.values())) > 1:
         requests = ", ".join(f"--{o} means {n}" for o, n in counts.items())
         raise InputError(
@@ -62,6 +63,22 @@ def _gpus(script: BatchScript, draft: JobDraft, nodes: int, tasks: int) -> int:
     if gpus < 1:
         raise InputError(script.where(option), f"--{option}: every job needs a GPU")
     return gpus
+
+
+def _constrain(script: BatchScript, draft: JobDraft) -> None:
+    """Sets the types of GPU of `a100|v100` or `[a100|v100]`; other constraints are refused."""
+    if "constraint" not in script.options:
+        return
+    where, text = script.where("constraint"), script.value("constraint")
+    types = text.removeprefix("[").removesuffix("]")
+    if not re.fullmatch(r"[\w.-]+(\|[\w.-]+)*", types):
+        why = f"--constraint={text} is not supported"
+        raise InputError(where, why, "list types of GPU, as in a100|v100")
+    requested = draft.value("gpu_type", "")
+    if requested not in ("", types):
+        why = f"--constraint={text} contradicts GPUs of type {requested}"
+        raise InputError(where, why, "specify the type once")
+    draft.parse("gpu_type", types, where, called="--constraint")
 
 
 def _nodes(script: BatchScript) -> int:

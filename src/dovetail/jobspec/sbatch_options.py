@@ -22,9 +22,9 @@ ALIAS = {
 
 COUNTED = (
     "ntasks", "ntasks-per-node", "nodes", "gpus", "gpus-per-node", "gpus-per-task", "gres",
-    "cpus-per-task", "cpus-per-gpu", "mem", "mem-per-cpu", "mem-per-gpu",
+    "cpus-per-task", "cpus-per-gpu", "mem", "mem-per-cpu", "mem-per-gpu", "constraint",
 )  # fmt: skip
-"""Options that together determine GPUs, tasks, CPUs and memory."""
+"""Options that together determine GPUs and their type, tasks, CPUs and memory."""
 DIRECT = {
     "job-name": "name", "array": "array", "output": "output", "chdir": "workdir",
     "partition": "queue", "dependency": "after", "priority": "priority",
@@ -69,7 +69,7 @@ BARE = frozenset(
 NO_VALUE = ("hold", "requeue", "no-requeue", "oversubscribe")
 """Options that take no value."""
 REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(("nodelist", "exclude", "nodefile", "constraint", "prefer", "reservation",
+    **dict.fromkeys(("nodelist", "exclude", "nodefile", "prefer", "reservation",
                      "clusters", "cluster-constraint", "batch", "extra-node-info", "mincpus",
                      "gpus-per-socket"),
                     "the policy chooses the nodes; specify a GPU type with --gpus=TYPE:N"),
@@ -122,6 +122,8 @@ def instead(word: str, likely: Sequence[str]) -> str:
     option = option_of(word)
     if option.startswith("mem"):
         return "for the whole job: --set memory=16G"
+    if option == "constraint":
+        return "specify types of GPU, as in --gpus 'a100|v100:4'"
     if option.startswith("cpus"):
         return "for the whole job: --set cpus=8"
     if option in (*COUNTED, "nodes"):

@@ -7,17 +7,29 @@ their work is done, a window of the jobs).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from dovetail.algorithms.bounds import LowerBounds, Powers, lower_bounds
-from dovetail.algorithms.demand import JobDemand, ScalingCurve, elastic_demand, rigid_demand
+from dovetail.algorithms.demand import (
+    JobDemand,
+    ScalingCurve,
+    elastic_demand,
+    plain_demand,
+    rigid_demand,
+)
 from dovetail.algorithms.interleaving import interleaved_demand
 from dovetail.algorithms.speed import SpeedTimeline
 from dovetail.core.beliefs import Physics
+from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats
+from dovetail.core.node_sets import ALL_NODES
 from dovetail.core.policy import Policy
 from dovetail.core.trace import Trace
 from dovetail.physics.sharing.interleave import InterleaveRule, exclusive_s
+from dovetail.study.cluster_parts import fastest, gpu_speeds, joined, parts_of
 from dovetail.study.options import Options
 from dovetail.study.run import build_physics, placeable
 
@@ -67,8 +79,6 @@ def objection(trace: Trace, options: Options, powers: Powers) -> str:
         return "without a floor a set of jobs may run faster than each of them alone"
     if options.window.warm_up_s or options.window.drain_s:
         return "only the jobs of a window are counted"
-    if len({g.gpu_type for g in options.cluster.groups}) > 1:
-        return "the cluster mixes GPU types, whose speeds the bounds do not know"
     return ""
 
 
@@ -79,21 +89,56 @@ def bound(trace: Trace, options: Options, powers: Powers) -> LowerBounds:
     """
     trace, _ = placeable(trace, options)
     physics = build_physics(trace, options)
-    capacity = _capacity(trace, options)
-    shareable = bool(trace.jobs.shareable.any())
+    parts, nodes_of = parts_of(trace, options.cluster)
+    speeds = gpu_speeds(options.cluster, physics)
+    demand = _demand(trace, options, powers, physics, _Gpus(speeds, nodes_of))
+    if len(parts) == 1:
+        return lower_bounds(demand, _capacity(trace, options, speeds, parts[0].nodes), powers)
+    found = [
+        lower_bounds(
+            demand.subset(part.jobs), _capacity(trace, options, speeds, part.nodes), powers
+        )
+        for part in parts
+    ]
+    first_s = [float(trace.jobs.submit_s[part.jobs].min()) for part in parts]
+    return joined(powers, found, first_s)
+
+
+class _Gpus(NamedTuple):
+    """The speed of the GPUs of each node, and the nodes that each job may use.
+
+    All areas are in GPU-seconds of the first type: a GPU of twice its speed supplies two a second,
+    and a job that holds it gains as much.
+    """
+
+    speeds: list[float]
+    nodes_of: list[int]
+
+
+def _demand(
+    trace: Trace, options: Options, powers: Powers, physics: Physics, where: _Gpus
+) -> JobDemand:
+    """Returns the demand of all jobs."""
+    jobs, alike = trace.jobs, set(where.speeds) == {1.0}
+    best = np.ones(len(trace)) if alike else fastest(where.speeds, where.nodes_of)
+    shareable = bool(jobs.shareable.any())
     if powers == Powers(interleaving=True):
-        demand = _interleaved(trace, physics, capacity)
+        capacity = _capacity(trace, options, where.speeds, ALL_NODES)
+        demand = _interleaved(trace, physics, capacity, best)
     elif powers.elastic:
-        demand = _elastic(trace, physics)
+        demand = _elastic(trace, physics, where)
+    elif alike:
+        demand = rigid_demand(jobs.submit_s, _shortest_s(trace, physics), jobs.gpus)
     else:
-        demand = rigid_demand(trace.jobs.submit_s, _shortest_s(trace, physics), trace.jobs.gpus)
+        shortest_s = _shortest_s(trace, physics)
+        demand = plain_demand(jobs.submit_s, shortest_s / best, shortest_s * jobs.gpus)
     if (powers.sharing or (powers.interleaving and powers.elastic)) and shareable:
         demand = demand.shared(INTERLEAVED_MAX if powers.interleaving else PAIR_MAX)
-    return lower_bounds(demand, capacity, powers)
+    return demand
 
 
 def _shortest_s(trace: Trace, physics: Physics) -> Floats:
-    """Returns the least time of each job on its requested GPUs, wherever they are.
+    """Returns the least time of each job on its requested GPUs of the first type, wherever.
 
     It is the duration, except for pipelines, where a placement may beat the well placed one.
     """
@@ -105,7 +150,9 @@ def _shortest_s(trace: Trace, physics: Physics) -> Floats:
     return trace.duration_s / np.maximum(top[kind_of], 1.0)
 
 
-def _interleaved(trace: Trace, physics: Physics, capacity: SpeedTimeline) -> JobDemand:
+def _interleaved(
+    trace: Trace, physics: Physics, capacity: SpeedTimeline, best: Floats
+) -> JobDemand:
     """Returns the demand of jobs on their requested GPUs whose stages may take turns.
 
     Of each GPU a job needs every resource for its stage, alone or in a set, and one of the seats
@@ -120,18 +167,18 @@ def _interleaved(trace: Trace, physics: Physics, capacity: SpeedTimeline) -> Job
     share[known, -1] = 1 / INTERLEAVED_MAX
     shortest_s = _shortest_s(trace, physics)
     busy_gpu_s = share * (shortest_s * jobs.gpus)[:, None]
-    return interleaved_demand(jobs.submit_s, shortest_s, busy_gpu_s, capacity).demand
+    return interleaved_demand(jobs.submit_s, shortest_s / best, busy_gpu_s, capacity).demand
 
 
-def _elastic(trace: Trace, physics: Physics) -> JobDemand:
+def _elastic(trace: Trace, physics: Physics, where: _Gpus) -> JobDemand:
     """Returns the demand of jobs that may run on any count their owner allows.
 
-    Work is in solo seconds on the requested GPUs, so a curve is the speed at each count; jobs
-    of equal kind and range share one.
+    Work is in solo seconds on the requested GPUs, so a curve is the speed at each count, on each
+    speed of GPU; jobs of equal kind, range and nodes share one.
     """
     jobs = trace.jobs
     curves: list[ScalingCurve] = []
-    known: dict[tuple[int, int, int], int] = {}
+    known: dict[tuple[int, int, int, int], int] = {}
     which = np.zeros(len(trace), np.int64)
     columns = zip(
         physics.kind_of.tolist(),
@@ -139,30 +186,47 @@ def _elastic(trace: Trace, physics: Physics) -> JobDemand:
         jobs.min_gpus.tolist(),
         jobs.max_gpus.tolist(),
         jobs.elastic.tolist(),
+        where.nodes_of,
         strict=True,
     )
-    for job, (kind, gpus, low, high, elastic) in enumerate(columns):
-        key = (kind, low, high) if elastic else (kind, gpus, gpus)
+    for job, (kind, gpus, low, high, elastic, nodes) in enumerate(columns):
+        key = (kind, low, high, nodes) if elastic else (kind, gpus, gpus, nodes)
         if key not in known:
             known[key] = len(curves)
-            counts = list(range(key[1], key[2] + 1))
-            speeds = [physics.speed.top(job, g) for g in counts]
-            curves.append(ScalingCurve.of(counts, speeds))
+            counts = range(key[1], key[2] + 1)
+            tops = [(g, physics.speed.top(job, g)) for g in counts]
+            own = {s for node, s in enumerate(where.speeds) if nodes >> node & 1}
+            points = _fastest_of([(g * s, top * s) for s in sorted(own) for g, top in tops])
+            curves.append(ScalingCurve.of(list(points), list(points.values())))
         which[job] = known[key]
     return elastic_demand(jobs.submit_s, trace.duration_s, which, curves)
 
 
-def _capacity(trace: Trace, options: Options) -> SpeedTimeline:
+def _fastest_of(points: list[tuple[float, float]]) -> dict[float, float]:
+    """Returns the highest throughput at each area a second."""
+    highest: dict[float, float] = {}
+    for area, throughput in points:
+        highest[area] = max(throughput, highest.get(area, 0.0))
+    return highest
+
+
+def _capacity(trace: Trace, options: Options, speeds: Sequence[float], nodes: int) -> SpeedTimeline:
+    """Returns the GPU-seconds of the first type that a set of nodes supplies a second."""
+
+    def supply(cluster: Cluster) -> float:
+        open_gpus = enumerate(cluster.capacity)
+        return float(sum(gpus * speeds[n] for n, gpus in open_gpus if nodes >> n & 1))
+
     first_s = float(trace.jobs.submit_s[0])
-    if not options.capacity:
-        return SpeedTimeline.constant(float(options.cluster.gpus), first_s)
     cluster = options.cluster
-    times, gpus = [first_s], [float(cluster.gpus)]
+    if not options.capacity:
+        return SpeedTimeline.constant(supply(cluster), first_s)
+    times, gpus = [first_s], [supply(cluster)]
     for at_s, changes in options.capacity:
         cluster = cluster.with_nodes(changes)
         if at_s <= times[-1]:
-            gpus[-1] = float(cluster.gpus)
+            gpus[-1] = supply(cluster)
         else:
             times.append(at_s)
-            gpus.append(float(cluster.gpus))
+            gpus.append(supply(cluster))
     return SpeedTimeline.of(times, gpus)

@@ -18,6 +18,7 @@ nodes = 1
 [[queue]]
 name = "research"
 quota_gpus = 32
+groups = ["v100"]  # the nodes where its jobs may run; without it all
 ```
 """
 
@@ -54,11 +55,14 @@ _FIELDS: Mapping[str, Mapping[str, tuple[str, float]]] = {
         "name": ("name", 1),
         "quota_gpus": ("quota_gpus", 1),
         "priority": ("priority", 1),
+        "groups": ("groups", 1),
     },
 }
 """The fields of each kind of table: the name in the code, and the unit over the base unit."""
 _REQUIRED = {"group": ("nodes", "gpus_per_node"), "link": ("gbit_per_s",), "queue": ("name",)}
 _TEXTS = {"name", "gpu_type"}
+_LISTS = {"groups"}
+"""Fields that hold a list of names."""
 _WHOLE = {"nodes", "gpus_per_node", "quota_gpus"}
 
 
@@ -118,6 +122,10 @@ def _value(where: str, key: str, value: object, unit: float) -> object:
         if not isinstance(value, str):
             raise InputError(where, f"field '{key}' must be a text, not {value!r}")
         return value
+    if key in _LISTS:
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise InputError(where, f"field '{key}' must be a list of names, not {value!r}")
+        return tuple(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
         raise InputError(where, f"field '{key}' must be a number of 0 or more, not {value!r}")
     if key in _WHOLE:

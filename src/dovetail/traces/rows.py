@@ -26,6 +26,7 @@ TEXTS = (
     "recurrence",
     "queue",
     "gpu_type",
+    "topology",
     "status",
     "nodes",
 )

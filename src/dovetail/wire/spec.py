@@ -63,6 +63,7 @@ class JobSpec:
     model: str = ""
     recurrence: str = ""
     gpu_type: str = ""
+    topology: str = ""
     priority: float = 0.0
     batch_size: int = 0
     cpus: float = 0.0

@@ -19,6 +19,7 @@ def job_request(spec: JobSpec, number: int, submit_s: float) -> JobRequest:
         recurrence=spec.recurrence,
         model=spec.model,
         gpu_type=spec.gpu_type,
+        topology=spec.topology,
         priority=spec.priority,
         batch_size=spec.batch_size,
         cpus=spec.cpus,

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from dovetail.core.cluster import DOWN, DRAINING
+from dovetail.core.node_sets import is_of_type
 from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.status_snapshot import JobStatus, SnapshotIndex, StatusSnapshot
@@ -103,7 +104,8 @@ def _asks(job: StoredJob) -> str:
     spec = job.spec
     size = f"{spec.min_gpus} to {spec.max_gpus}" if spec.elastic else str(spec.gpus)
     kind = f" {spec.gpu_type}" if spec.gpu_type else ""
-    gpus = f"{size}{kind} GPU{'s' if size != '1' else ''}"
+    near = f" of topology {spec.topology}" if spec.topology else ""
+    gpus = f"{size}{kind} GPU{'s' if size != '1' else ''}{near}"
     beside = [f"{spec.cpus:g} CPUs"] if spec.cpus else []
     if spec.memory_bytes:
         beside.append(f"{spec.memory_bytes / 2**30:.1f}G of memory")
@@ -125,7 +127,7 @@ def _closed_text(snapshot: StatusSnapshot) -> list[str]:
 def _free_to(job: StoredJob, snapshot: StatusSnapshot) -> dict[int, int]:
     """Returns the number of free GPUs on each node that is up and has the GPU type of a job."""
     kind = job.spec.gpu_type
-    fitting = {n.node for n in snapshot.nodes if kind in ("", n.gpu_type)}
+    fitting = {n.node for n in snapshot.nodes if is_of_type(n.gpu_type, kind)}
     return {node: gpus for node, gpus in snapshot.free_gpus().items() if node in fitting}
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError, nearest
+from dovetail.core.node_sets import types_of
 from dovetail.live.edges.protocols import Clock, Incoming, Request
 from dovetail.live.jobs.job_environment import environment_of_array
 from dovetail.live.jobs.lifecycle import TERMINAL, State
@@ -23,7 +24,7 @@ from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.dependencies import NUMBER_MAX, SubmitDependencies
 from dovetail.live.store.group_commit import Committer
 from dovetail.live.store.job_output import check_output
-from dovetail.live.store.largest_size import no_room, room_for
+from dovetail.live.store.largest_size import check_topology, no_room, room_for
 from dovetail.live.store.record_codec import RESTORE, SELECT_JOBS, state_of, stored_job
 from dovetail.live.store.store import add_jobs, add_requests, next_number
 from dovetail.wire.codec import plain
@@ -199,10 +200,13 @@ class Intake:
         quota = queues[spec.queue].quota_gpus if spec.queue in queues else 0
         if quota and spec.gpus > quota:
             raise InputError(where, f"queue '{spec.queue}' never has more than {quota} GPUs")
-        types = {g.gpu_type for g in self._cluster.groups if g.gpu_type}
-        if spec.gpu_type and spec.gpu_type not in types:
-            hint = nearest(spec.gpu_type, types) if types else "no type of GPU has a name here"
-            raise InputError(where, f"unknown type of GPU '{spec.gpu_type}'", hint)
+        types = {g.gpu_type.casefold() for g in self._cluster.groups if g.gpu_type}
+        for wanted in types_of(spec.gpu_type):
+            if wanted not in types:
+                hint = nearest(wanted, types) if types else "no type of GPU has a name here"
+                raise InputError(where, f"unknown type of GPU '{wanted}'", hint)
+        if spec.topology:
+            check_topology(where, self._cluster, spec)
         if spec.gpus > room_for(self._cluster, spec):
             raise InputError(where, *no_room(self._cluster, spec))
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dovetail.core.cluster import GIB, Cluster
+from dovetail.core.cluster import GIB, Cluster, NodeGroup
+from dovetail.core.errors import InputError
+from dovetail.core.job import Shape
+from dovetail.core.node_sets import NodeSets, demands, is_of_type, types_of
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.wire.spec import JobSpec
 
@@ -15,11 +18,12 @@ def room_for(cluster: Cluster, spec: JobSpec) -> int:
     CPUs and memory of the whole job are divided evenly among its GPUs; nodes that declare none do
     not limit it.
     """
+    wanted = types_of(spec.gpu_type)
+    if len(wanted) > 1:  # All GPUs of a job are of one type.
+        return max(room_for(cluster, replace(spec, gpu_type=one)) for one in wanted)
     cpus, memory = spec.cpus / spec.gpus, spec.memory_bytes / spec.gpus
     room = 0
-    for group in cluster.groups:
-        if spec.gpu_type and spec.gpu_type != group.gpu_type:
-            continue
+    for group in groups_for(cluster, spec):
         fits = group.gpus_per_node
         if cpus and group.cpus:
             fits = int(min(fits, group.cpus / cpus * (1 + RELATIVE_TOLERANCE)))
@@ -29,13 +33,43 @@ def room_for(cluster: Cluster, spec: JobSpec) -> int:
     return room
 
 
+def groups_for(cluster: Cluster, spec: JobSpec) -> list[NodeGroup]:
+    """Returns the node groups that a job may use, by its type of GPU and its queue."""
+    owned = _owned(cluster, spec.queue)
+    return [
+        group
+        for group in cluster.groups
+        if is_of_type(group.gpu_type, spec.gpu_type) and (not owned or group.name in owned)
+    ]
+
+
+def _owned(cluster: Cluster, queue: str) -> tuple[str, ...]:
+    return next((q.groups for q in cluster.queues if q.name == queue), ())
+
+
+def check_topology(where: str, cluster: Cluster, spec: JobSpec) -> None:
+    """Raises InputError if no place of the level that a job demands has its GPUs."""
+    sets = NodeSets(cluster)
+    owned = tuple(sorted(set(_owned(cluster, spec.queue))))
+    shape = Shape(spec.gpus, spec.gpu_type, groups=owned, topology=spec.topology)
+    sets.width(spec.topology)
+    installed = list(enumerate(cluster.installed))
+    places = (sum(g for n, g in installed if nodes >> n & 1) for nodes in sets.near(shape))
+    most = max(places, default=0)
+    if demands(spec.topology) and spec.gpus > most:
+        what = f"it needs {spec.gpus} GPUs under one {spec.topology}, which has {most} at most"
+        raise InputError(where, what, f"ask for fewer, or wish it with '{spec.topology}?'")
+
+
 def no_room(cluster: Cluster, spec: JobSpec) -> tuple[str, str]:
     """Describes why a job does not fit in the empty cluster, and how to fix it."""
     kind = f" of type {spec.gpu_type}" if spec.gpu_type else ""
-    groups = [g for g in cluster.groups if spec.gpu_type in ("", g.gpu_type)]
-    gpus = sum(g.nodes * g.gpus_per_node for g in groups)
+    groups = groups_for(cluster, spec)
+    alike = [groups_for(cluster, replace(spec, gpu_type=t)) for t in types_of(spec.gpu_type)]
+    gpus = max(sum(g.nodes * g.gpus_per_node for g in some) for some in alike or [groups])
     if spec.gpus > gpus:
-        return f"it needs {spec.gpus} GPUs{kind}, the cluster has {gpus}", "ask for fewer GPUs"
+        owner = f"queue '{spec.queue}'" if _owned(cluster, spec.queue) else "the cluster"
+        return f"it needs {spec.gpus} GPUs{kind}, {owner} has {gpus}", "ask for fewer GPUs"
     without_memory = room_for(cluster, replace(spec, memory_bytes=0.0))
     if without_memory >= spec.gpus:
         has = max(g.memory_bytes for g in groups) / GIB

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.core.beliefs import BestBatches
-from dovetail.core.job import Ints
+from dovetail.core.job import Bools, Ints
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
@@ -26,8 +26,8 @@ class Room(NamedTuple):
 def room_for(view: View, jobs: Sequence[int]) -> Room:
     """Returns the room for jobs, which must include all running ones.
 
-    On a node closed for new work, and on GPUs of a type it did not request, a job may only keep
-    its GPUs.
+    On a node closed for new work, and on nodes that its queue or its type of GPU excludes, a job
+    may only keep its GPUs.
     """
     cluster = view.cluster
     held = np.zeros((len(jobs), cluster.nodes), np.int64)
@@ -37,10 +37,26 @@ def room_for(view: View, jobs: Sequence[int]) -> Room:
             held[row, node] = gpus
     is_open = np.array([cluster.is_open(n) for n in range(cluster.nodes)])
     capacity = np.where(is_open, np.array(cluster.capacity, np.int64), held.sum(axis=0))
-    kinds = np.array([cluster.group_of(n).gpu_type for n in range(cluster.nodes)])
-    wanted = [view.jobs.gpu_type[job] for job in jobs]
-    fits = np.array([is_open & ((kinds == kind) | (not kind)) for kind in wanted])
+    columns: dict[int, Bools] = {}
+    for nodes in (chosen := [_nodes_for(view, job) for job in jobs]):
+        if nodes not in columns:
+            columns[nodes] = np.array([nodes >> node & 1 for node in range(cluster.nodes)], bool)
+    fits = np.array([is_open & columns[nodes] for nodes in chosen])
     return Room(held, np.where(fits, capacity, held), capacity)
+
+
+def _nodes_for(view: View, job: int) -> int:
+    """Returns the set of nodes for a job: where it runs, else the first with GPUs to spare."""
+    occupancy, shape = view.plan.occupancy, view.shape(job)
+    sets = list(occupancy.node_sets.near(shape))
+    if len(sets) == 1:
+        return sets[0]
+    if job in view.running:
+        used = [node for node, _ in view.running[job].spans]
+        return next(one for one in sets if all(one >> node & 1 for node in used))
+    least = int(view.jobs.least_gpus[job])
+    free = [sum(occupancy.free[n] for n in range(view.cluster.nodes) if s >> n & 1) for s in sets]
+    return next((s for s, gpus in zip(sets, free, strict=True) if gpus >= least), sets[0])
 
 
 def drafted(

@@ -1,4 +1,4 @@
-"""GPUs that jobs may be promised: the pool, the quota of each queue, the GPUs of each type."""
+"""GPUs that jobs may be promised: the pool, what each queue may use, the GPUs of each type."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.algorithms.regulation import guarantee
-from dovetail.core.job import Ints, Labels
+from dovetail.core.job import Ints, Labels, Shape
 from dovetail.core.view import View
 
 
@@ -68,32 +68,39 @@ def pool_of(view: View) -> Pool:
 
 
 def is_limited(view: View) -> bool:
-    """Returns whether quotas or GPU types limit jobs, beside the size of the pool."""
-    return bool(view.plan.occupancy.quota) or bool(view.jobs.gpu_type.names)
+    """Returns whether queues or GPU types limit jobs, beside the size of the pool."""
+    occupancy = view.plan.occupancy
+    return bool(occupancy.quota or occupancy.node_sets.groups_of or view.jobs.gpu_type.names)
 
 
 def limits(view: View) -> list[GpuLimit]:
     """Returns the limits by queue and GPU type, less the GPUs of jobs that may not be stopped."""
     if not is_limited(view):
         return []
-    jobs, cluster, stay = view.jobs, view.cluster, staying(view)
+    jobs, stay, sets = view.jobs, staying(view), view.plan.occupancy.node_sets
     limits_now: list[GpuLimit] = []
     for queue, quota in sorted(view.plan.occupancy.quota.items()):
         if queue in jobs.queue.names:
             code = jobs.queue.names.index(queue)
             held = sum(view.running[j].gpus for j in stay if jobs.queue.codes[j] == code)
             limits_now.append(GpuLimit(jobs.queue, code, max(0, quota - held)))
+    for code, name in enumerate(jobs.queue.names):
+        if name in sets.groups_of:
+            allowed = sets.union(Shape(1, groups=sets.groups_of[name]))
+            limits_now.append(GpuLimit(jobs.queue, code, _left(view, stay, allowed)))
     for code, kind in enumerate(jobs.gpu_type.names):
-        fitting = [
-            n
-            for n in range(cluster.nodes)
-            if cluster.group_of(n).gpu_type == kind and cluster.is_open(n)
-        ]
-        spans = (span for j in stay for span in view.running[j].spans)
-        held = sum(g for n, g in spans if n in fitting)
-        gpus = sum(cluster.capacity[n] for n in fitting)
-        limits_now.append(GpuLimit(jobs.gpu_type, code, max(0, gpus - held)))
+        allowed = sets.union(Shape(1, kind))
+        limits_now.append(GpuLimit(jobs.gpu_type, code, _left(view, stay, allowed)))
     return limits_now
+
+
+def _left(view: View, stay: Sequence[int], allowed: int) -> int:
+    """Returns the GPUs of open nodes of a set, less those of jobs that stay."""
+    cluster = view.cluster
+    fitting = {n for n in range(cluster.nodes) if allowed >> n & 1 and cluster.is_open(n)}
+    spans = (span for j in stay for span in view.running[j].spans)
+    held = sum(g for n, g in spans if n in fitting)
+    return max(0, sum(cluster.capacity[n] for n in fitting) - held)
 
 
 class Budget:

@@ -21,6 +21,7 @@ from dovetail.algorithms.machine_packing import pack
 from dovetail.algorithms.regulation import regulate
 from dovetail.core.errors import InputError
 from dovetail.core.job import Ints
+from dovetail.core.node_sets import demands
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
@@ -30,8 +31,18 @@ from dovetail.mechanisms.sharing.named_gpus import try_place
 
 
 def machine_pool(view: View) -> Pool:
-    """Returns the machines to share out. Raises InputError unless they are identical."""
+    """Returns the machines to share out. Raises InputError unless they are identical.
+
+    And unless every job may use all of them.
+    """
     cluster = view.cluster
+    owners = view.plan.occupancy.node_sets.groups_of
+    if owners:
+        where, queue = "packing=network", min(owners)
+        raise InputError(where, f"queue {queue} owns nodes of its own", "use packing=none")
+    if any(level != "node" for level in view.jobs.topology.names if demands(level)):
+        why = "some jobs demand a level of the topology other than node"
+        raise InputError("packing=network", why, "use packing=none")
     sizes = {(g.gpus_per_node, g.gpu_type) for g in cluster.groups if g.nodes}
     per_machine = max(size for size, _ in sizes)
     if len(sizes) > 1 or per_machine & (per_machine - 1):

@@ -104,10 +104,9 @@ def _admitted(
 def _bucket(view: View, rules: SetRules, line: SizeQueue, place: dict[int, int]) -> SizeBucket:
     """Returns the jobs taken from a line as nodes."""
     kind_of = rules.kind_of
-    memory = min(
-        (g.gpu_memory_bytes for g in view.cluster.groups if line.gpu_type in ("", g.gpu_type)),
-        default=inf,
-    )
+    allowed = view.plan.occupancy.node_sets.groups(view.shape(line.entries[0][2]))
+    groups = view.cluster.groups
+    memory = min((groups[g].gpu_memory_bytes for one in allowed for g in one), default=inf)
     nodes = [MergeNode((place[job],), (kind_of[job],)) for _, _, job in line.taken]
     runs = ((job, view.running[job].interleave) for _, _, job in line.taken if job in view.running)
     together = {place[job]: seat.set_id for job, seat in runs if seat is not None}

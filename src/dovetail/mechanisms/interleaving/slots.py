@@ -94,6 +94,7 @@ class SizeQueue:
 
     gpus: int
     gpu_type: str
+    groups: tuple[str, ...]
     alone: bool
     entries: list[Entry]
     at: int = 0
@@ -142,11 +143,11 @@ def _lines(
 ) -> list[SizeQueue]:
     """Returns every queue, as far as its jobs could be taken."""
     rank = priority.rank(view)
-    lines: dict[tuple[int, str, bool], SizeQueue] = {}
+    lines: dict[tuple[int, str, tuple[str, ...], bool], SizeQueue] = {}
 
     def add(key: float, job: int) -> None:
         shape = view.shape(job)
-        alike = (shape.gpus, shape.gpu_type, not rules.interleaves[job])
+        alike = (shape.gpus, shape.gpu_type, shape.groups, not rules.interleaves[job])
         line = lines.get(alike)
         if line is None:
             line = lines[alike] = SizeQueue(*alike, [])

@@ -20,7 +20,7 @@ from dovetail.core.job import PipelineStage, Shape
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.passes import NO_ROOM, Because, behind
 from dovetail.core.placement import Spans
-from dovetail.core.placing import ALL_NODES, Placing
+from dovetail.core.placing import Placing
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
 
@@ -111,9 +111,15 @@ class GraphSeats:
 
     def _with_room(self, shape: Shape, slices: int, rule: Placing) -> Spans | None:
         """Returns servers in the order of a rule, with GPUs for whole replicas on each."""
-        need, spans = shape.gpus, list[tuple[int, int]]()
+        found = (
+            self._among(allowed, shape.gpus, slices, rule)
+            for allowed in self._occupancy.node_sets.near(shape)
+        )
+        return next((spans for spans in found if spans is not None), None)
+
+    def _among(self, allowed: int, need: int, slices: int, rule: Placing) -> Spans | None:
+        spans = list[tuple[int, int]]()
         levels = range(slices, len(self._occupancy.levels))
-        allowed = self._nodes_for(shape)
         for level in levels if rule.node_choice == "best-fit" else reversed(levels):
             nodes = self._occupancy.levels[level] & allowed
             while nodes:
@@ -128,21 +134,17 @@ class GraphSeats:
 
     def _fits(self, graph: Graph, shape: Shape) -> bool:
         """Returns whether the empty cluster has room for all replicas, each on one server."""
-        cluster, allowed = self._view.cluster, self._nodes_for(shape)
+        sets = self._occupancy.node_sets.near(shape)
+        return any(self._fits_among(graph, shape, allowed) for allowed in sets)
+
+    def _fits_among(self, graph: Graph, shape: Shape, allowed: int) -> bool:
+        cluster = self._view.cluster
         servers = [gpus for node, gpus in enumerate(cluster.capacity) if allowed >> node & 1]
         slices = {stage.slices for stage in graph}
         if len(slices) == 1:
             width = max(slices)
             return sum(gpus // width for gpus in servers) * width >= shape.gpus
         return heavy_edge(graph, sorted(servers, reverse=True)) is not None
-
-    def _nodes_for(self, shape: Shape) -> int:
-        """Returns the bit set of the nodes that jobs of a shape may use."""
-        if not shape.gpu_type:
-            return ALL_NODES
-        groups = self._view.cluster.groups
-        nodes = enumerate(self._view.cluster.node_group)
-        return sum(1 << node for node, at in nodes if groups[at].gpu_type == shape.gpu_type)
 
 
 def _most_first(span: tuple[int, int]) -> tuple[int, int]:

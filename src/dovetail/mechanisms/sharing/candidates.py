@@ -78,7 +78,7 @@ class SharingCandidates:
         """
         view = self._view
         shape = view.shape(job)
-        missing = shape.gpus - free_gpus(view, self._draft, shape.gpu_type)
+        missing = shape.gpus - free_gpus(self._draft, shape)
         if missing <= 0:
             return False
         taken = self._seats(job, welcome, missing)
@@ -121,11 +121,12 @@ class SharingCandidates:
         view = self._view
         if not count or not view.jobs.shareable[job]:
             return []
-        kind, wanted = int(view.physics.kind_of[job]), view.shape(job).gpu_type
+        kind = int(view.physics.kind_of[job])
+        allowed = frozenset().union(*self._draft.occupancy.node_sets.groups(view.shape(job)))
         lists: list[SortedList] = []
         for key, gpus in self._gpus().items():
             group = view.cluster.groups[key.group]
-            if not gpus or (wanted and group.gpu_type != wanted):
+            if not gpus or key.group not in allowed:
                 continue
             pair = (key, kind, bool(self._label(job)))
             known = self._welcome.get(pair)

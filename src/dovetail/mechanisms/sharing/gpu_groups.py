@@ -89,6 +89,7 @@ class _Alike(NamedTuple):
     kind: int
     memory_bytes: float
     gpu_types: tuple[str, ...]
+    groups: tuple[int, ...]
 
 
 def pack(view: View, draft: Draft, waiting: Iterator[int], bad: frozenset[Kinds]) -> set[int]:
@@ -149,6 +150,7 @@ def pack_stars(view: View, draft: Draft, waiting: Iterator[int], bad: frozenset[
 def _hosts(view: View, draft: Draft) -> dict[int, dict[_Alike, list[int]]]:
     """Returns the possible hosts by GPUs and sort, the first submitted last."""
     closed, cluster = draft.occupancy.closed, view.cluster
+    owned = bool(draft.occupancy.node_sets.groups_of)
     hosts: dict[int, dict[_Alike, list[int]]] = {}
     for host, placement in sorted(draft.placed.items(), reverse=True):
         if not (view.jobs.shareable[host] and placement.gpu_ids and _alone(draft, placement)):
@@ -162,6 +164,7 @@ def _hosts(view: View, draft: Draft) -> dict[int, dict[_Alike, list[int]]]:
             int(view.physics.kind_of[host]),
             least_memory_bytes(view, placement),
             tuple(sorted({g.gpu_type for g in groups})),
+            tuple(sorted({cluster.node_group[n] for n in nodes})) if owned else (),
         )
         hosts.setdefault(placement.gpus, {}).setdefault(alike, []).append(host)
     return hosts
@@ -170,10 +173,10 @@ def _hosts(view: View, draft: Draft) -> dict[int, dict[_Alike, list[int]]]:
 def _may_join(
     view: View, draft: Draft, guest: int, host: int, alike: _Alike, bad: frozenset[Kinds]
 ) -> bool:
-    wanted = view.shape(guest).gpu_type
-    if kinds_of(view, guest, host) in bad or (wanted and alike.gpu_types != (wanted,)):
+    there, sets = draft.placed[host], draft.occupancy.node_sets
+    allowed = sets.holds(view.shape(guest), (node for node, _ in there.spans))
+    if not allowed or kinds_of(view, guest, host) in bad:
         return False
-    there = draft.placed[host]
     both = [(guest, Placement(there.spans, there.gpu_ids)), (host, there.free())]
     return fit_together(view, both, alike.memory_bytes)
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.errors import IllegalPlan
+from dovetail.core.job import Shape
+from dovetail.core.node_sets import ANYWHERE
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.plan import Draft
@@ -41,13 +43,14 @@ def try_place(draft: Draft, job: int, placement: Placement) -> bool:
     return True
 
 
-def free_gpus(view: View, draft: Draft, gpu_type: str) -> int:
-    """Returns the number of free GPUs of a type on open nodes; "" means any type."""
-    occupancy, cluster = draft.occupancy, view.cluster
-    if not gpu_type:
+def free_gpus(draft: Draft, shape: Shape) -> int:
+    """Returns the number of free GPUs on the open nodes that a job of a shape may use together."""
+    occupancy = draft.occupancy
+    sets = occupancy.node_sets.of(shape)
+    if sets == ANYWHERE:
         return occupancy.free_gpus
-    nodes = (n for n in range(cluster.nodes) if n not in occupancy.closed)
-    return sum(occupancy.free[n] for n in nodes if cluster.group_of(n).gpu_type == gpu_type)
+    free = [(n, gpus) for n, gpus in enumerate(occupancy.free) if n not in occupancy.closed]
+    return max(sum(gpus for n, gpus in free if one >> n & 1) for one in sets)
 
 
 def fewest_nodes(view: View, gpus: int) -> int:

@@ -24,12 +24,12 @@ UNSEEN = -1
 
 
 class HostClass(NamedTuple):
-    """Equal hosts: kind, accumulation steps, memory of their GPUs, GPU type ("" if mixed)."""
+    """Equal hosts: kind, accumulation steps, memory of their GPUs, and their node groups."""
 
     kind: int
     steps: int
     memory_bytes: float
-    gpu_type: str
+    groups: frozenset[int]
 
 
 class PairRules:
@@ -62,7 +62,8 @@ class PairRules:
         for number in classes:
             job = self._classes.example[number]
             shares = bool(view.jobs.shareable[job])
-            self.pairs.add_guest(Guest(job, view.shape(job).gpu_type, shares))
+            allowed = view.plan.occupancy.node_sets.groups(view.shape(job))
+            self.pairs.add_guest(Guest(job, allowed, shares))
         self.guest_of: Ints = self._classes.of
         self.guest_gpus: Ints = view.jobs.gpus[self._classes.example]
 
@@ -77,13 +78,12 @@ class PairRules:
         return self._seen[job]
 
     def _learn(self, view: View, job: int, placement: Placement) -> None:
-        groups = [view.cluster.group_of(node) for node, _ in placement.spans]
-        types = {g.gpu_type for g in groups}
+        groups = frozenset(view.cluster.node_group[node] for node, _ in placement.spans)
         host = HostClass(
             int(view.physics.kind_of[job]),
             placement.accumulation_steps,
-            min(g.gpu_memory_bytes for g in groups),
-            types.pop() if len(types) == 1 else "",
+            min(view.cluster.groups[group].gpu_memory_bytes for group in groups),
+            groups,
         )
         speed = view.physics.rate(job, placement, ()) if self.pairs.weighs else 1.0
         if host not in self._number_of:

@@ -29,26 +29,26 @@ NONE_FIT = np.iinfo(np.int64).max
 class HostJob(NamedTuple):
     """A class of hosts: one of its jobs, its accumulation steps, and its GPUs.
 
-    `gpu_type` is "" if the GPUs are of several types; `held_bytes` is the job's memory on each.
+    `groups` are the node groups of the GPUs; `held_bytes` is the job's memory on each.
     """
 
     job: int
     steps: int
     memory_bytes: float
-    gpu_type: str
+    groups: frozenset[int]
     held_bytes: float
 
 
 class Guest(NamedTuple):
-    """A class of waiting jobs: one of them, its requested GPU type, and whether it may share."""
+    """A class of waiting jobs: one of them, the groups it may use, and whether it may share."""
 
     job: int
-    gpu_type: str
+    groups: tuple[frozenset[int], ...]
     shareable: bool
 
     def may_join(self, host: HostJob) -> bool:
-        """Returns whether owners and GPU types allow sharing; memory may still not suffice."""
-        return self.shareable and self.gpu_type in ("", host.gpu_type)
+        """Returns whether owners and nodes allow sharing; memory may still not suffice."""
+        return self.shareable and any(host.groups <= allowed for allowed in self.groups)
 
 
 @dataclass(frozen=True, slots=True)

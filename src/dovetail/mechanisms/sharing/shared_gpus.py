@@ -109,7 +109,7 @@ class SharedGpus:
 
     def free_for(self, guest: int) -> int:
         """Returns the number of free GPUs for jobs of a class."""
-        return free_gpus(self.view, self.draft, self.rules.pairs.guests[guest].gpu_type)
+        return free_gpus(self.draft, self.view.shape(self.rules.pairs.guests[guest].job))
 
     def gpus_alone(self, row: int) -> list[Gpu]:
         """Returns the named GPUs that the host of a row has alone, in order."""

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dovetail.core.job import Shape
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
@@ -140,9 +141,7 @@ class StarSeats:
         hosts = [
             host
             for host in willing
-            if (self._unequal or equal(host))
-            and welcome(host)
-            and self._type_fits(host, shape.gpu_type)
+            if (self._unequal or equal(host)) and welcome(host) and self._may_use(shape, host)
         ]
         for host in filter(equal, hosts):
             yield Placement(placed[host].spans, placed[host].gpu_ids)
@@ -154,7 +153,7 @@ class StarSeats:
                 if inside:
                     yield placement_on(inside)
         smaller = [h for h in hosts if placed[h].gpus < shape.gpus]
-        over = self._over(smaller, shape.gpus, shape.gpu_type)
+        over = self._over(smaller, shape)
         if over:
             yield placement_on(over)
 
@@ -177,10 +176,9 @@ class StarSeats:
             )
         return self._hosts
 
-    def _type_fits(self, host: int, gpu_type: str) -> bool:
-        group_of = self._view.cluster.group_of
-        spans = self._draft.placed[host].spans
-        return not gpu_type or all(group_of(n).gpu_type == gpu_type for n, _ in spans)
+    def _may_use(self, shape: Shape, host: int) -> bool:
+        nodes = (node for node, _ in self._draft.placed[host].spans)
+        return self._draft.occupancy.node_sets.holds(shape, nodes)
 
     def _inside(self, host: int, need: int) -> list[Gpu]:
         """Returns GPUs that a larger host has alone, on the fewest nodes."""
@@ -194,9 +192,10 @@ class StarSeats:
         alone.sort(key=lambda gpu: (-on_node[gpu[0]], gpu))
         return alone[:need] if len(alone) >= need else []
 
-    def _over(self, hosts: Sequence[int], need: int, gpu_type: str) -> list[Gpu]:
+    def _over(self, hosts: Sequence[int], shape: Shape) -> list[Gpu]:
         """Returns free GPUs and those of smaller unshared hosts, on few nodes."""
-        draft, cluster = self._draft, self._view.cluster
+        draft, cluster, need = self._draft, self._view.cluster, shape.gpus
+        allowed = draft.occupancy.node_sets.union(shape)
         held: dict[int, list[Gpu]] = {}
         for host in hosts:
             if not neighbours(draft, host, draft.placed[host]):
@@ -208,8 +207,7 @@ class StarSeats:
         nodes = [
             node
             for node in range(cluster.nodes)
-            if node not in draft.occupancy.closed
-            and (not gpu_type or cluster.group_of(node).gpu_type == gpu_type)
+            if node not in draft.occupancy.closed and allowed >> node & 1
         ]
         room = {node: free[node] + len(held.get(node, ())) for node in nodes}
         fewest = fewest_nodes(self._view, need)

@@ -1,4 +1,4 @@
-"""Alibaba's 2023 "openb" pods: fractions of a GPU, pods that never ran, types joined by a bar."""
+"""Alibaba's 2023 "openb" pods: fractions of a GPU, pods that never ran, lists of types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 from dovetail.core.errors import InputError
 from dovetail.traces.delimited import read_delimited
 from dovetail.traces.readers.format import Format, ReadOptions, has_columns, refuse
-from dovetail.traces.rows import Refusals, Rows, adjusted
+from dovetail.traces.rows import Refusals, Rows
 
 _PHASES = {
     "Succeeded": "completed",
@@ -46,14 +46,9 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     if table.has("memory_mib"):
         columns.append((table.number("memory_mib") / 1024).alias("memory_gb"))
     frame = pl.DataFrame(columns)
-    several = pl.repeat(False, len(table), eager=True)
-    if "gpu_type" in frame.columns:
-        several = frame["gpu_type"].str.contains("|", literal=True)
-        frame = frame.with_columns(frame["gpu_type"].set(several, ""))
     if "status" in frame.columns:
         frame = frame.with_columns(frame["status"].replace(_PHASES))
     refused = Refusals()
-    refused.counts[adjusted("several GPU types allowed, any is taken")] = int(several.sum())
     frame = refuse(frame, (gpus >= 1) & scheduled.is_null(), "never scheduled", refused)
     return Rows(frame, len(table), refused.counts, refused=refused.rows)
 
