@@ -54,13 +54,18 @@ class Row:
     batch_size: int = 0
     queue: str = ""
     user: str = ""
+    account: str = ""
+    qos: str = ""
+    reservation: str = ""
+    priority: float = 0.0
     gpu_type: str = ""
     model: str = ""
     end: str = "completed"
 
 
-_LABELS = ("queue", "user", "gpu_type", "model")
+_LABELS = ("queue", "user", "account", "qos", "reservation", "gpu_type", "model")
 _PLAIN = (
+    "priority",
     "time_limit_s",
     "elastic",
     "shareable",

@@ -361,24 +361,32 @@ class Shape:
     cpus: float = 0.0
     memory_bytes: float = 0.0
     queue: str = ""
+    account: str = ""
+    qos: str = ""
+    user: str = ""
+    reservation: str = ""
+    length_s: float = float("inf")
 
 
 def shapes_of(
-    jobs: JobTable, *, by_host: bool, by_queue: bool
+    jobs: JobTable, *, by_host: bool, by: Sequence[str] = (), bounds_s: Floats | None = None
 ) -> tuple[list[int], tuple[Shape, ...]]:
     """Returns the shape number of each job, and the distinct shapes, fewest GPUs first.
 
-    CPUs and memory count only where hosts limit them, queues only where they have quotas: the
-    fewer shapes there are, the cheaper a pass over the queue.
+    CPUs and memory count only where hosts limit them, labels only where tenants have limits by
+    them, lengths (`bounds_s`) only where nodes are reserved: the fewer shapes there are, the
+    cheaper a pass over the queue.
     """
     n = len(jobs)
     nothing = np.zeros(n)
+    labels: list[Labels] = [getattr(jobs, name) for name in by]
     columns = (
         jobs.gpus.astype(float),
         jobs.gpu_type.codes.astype(float),
         jobs.cpus if by_host else nothing,
         jobs.memory_bytes if by_host else nothing,
-        jobs.queue.codes.astype(float) if by_queue else nothing - 1,
+        nothing if bounds_s is None else bounds_s,
+        *(label.codes.astype(float) for label in labels),
     )
     order = np.lexsort(columns[::-1])
     sorted_columns = [c[order] for c in columns]
@@ -393,8 +401,12 @@ def shapes_of(
             jobs.gpu_type.names[int(kind)] if kind >= 0 else "",
             cpus,
             memory_bytes,
-            jobs.queue.names[int(queue)] if queue >= 0 else "",
+            length_s=float("inf") if bounds_s is None else length_s,
+            **{
+                name: label.names[int(code)] if code >= 0 else ""
+                for name, label, code in zip(by, labels, codes, strict=True)
+            },
         )
-        for gpus, kind, cpus, memory_bytes, queue in rows
+        for gpus, kind, cpus, memory_bytes, length_s, *codes in rows
     )
     return number.tolist(), shapes

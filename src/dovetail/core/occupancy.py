@@ -8,12 +8,13 @@ GPUs and the union of the named ones never exceed what is installed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.job import JobTable, Shape, shapes_of
 from dovetail.core.placement import Placement, Spans
+from dovetail.core.tenant_limits import TenantLimits
 from dovetail.core.units import RELATIVE_TOLERANCE
 
 
@@ -27,7 +28,9 @@ class Occupancy:
         self.plain_placements: dict[Spans, Placement] = {}
         self.named: dict[tuple[int, int], tuple[int, ...]] = {}
         self.placement_of: dict[int, Placement] = {}
+        self.running: Mapping[int, Placement] = {}
         self.limits_host = self._wants_host(slice(None))
+        self.tenants = TenantLimits.of(cluster, jobs)
         self._set_up()
 
     def _set_up(self) -> None:
@@ -43,12 +46,10 @@ class Occupancy:
         for count, nodes in enumerate(self.levels):
             if nodes:
                 self.level_mask |= 1 << count
-        self.quota = {q.name: q.quota_gpus for q in cluster.queues if q.quota_gpus > 0}
-        self.queue_held = dict.fromkeys(self.quota, 0)
         self.host_free: list[list[float]] = []
         if self.limits_host:
             self._limit_host()
-        self.books_more = self.limits_host or bool(self.quota)
+        self.books_more = self.limits_host or self.tenants is not None
 
     def _wants_host(self, rows: slice) -> bool:
         """True if some of the jobs request CPUs or memory that nodes limit."""
@@ -74,14 +75,14 @@ class Occupancy:
 
     def shape(self, job: int) -> Shape:
         """Returns the shape of a job, with only what limits jobs on this cluster."""
-        jobs = self.jobs
-        return Shape(
+        jobs, tenants = self.jobs, self.tenants
+        shape = Shape(
             int(jobs.gpus[job]),
             jobs.gpu_type.text(job),
             float(jobs.cpus[job]) if self.limits_host else 0.0,
             float(jobs.memory_bytes[job]) if self.limits_host else 0.0,
-            jobs.queue.text(job) if self.quota else "",
         )
+        return shape if tenants is None else tenants.shaped(shape, job)
 
     def change_nodes(self, cluster: Cluster, nodes: Iterable[int]) -> None:
         """Adopts a cluster in which some nodes changed state; jobs there keep their GPUs."""
@@ -114,9 +115,21 @@ class Occupancy:
         empty.plain_placements = self.plain_placements
         empty.named = {}
         empty.placement_of = {}
+        empty.running = self.running
         empty.limits_host = self.limits_host
+        empty.tenants = None if self.tenants is None else self.tenants.emptied()
         empty._set_up()
         return empty
+
+    def put_back(self, job: int, placement: Placement) -> None:
+        """Books the GPUs of a placement that a job had before, whatever its tenant may have now."""
+        tenants, self.tenants = self.tenants, None
+        try:
+            self.hold(job, placement)
+        finally:
+            self.tenants = tenants
+        if tenants is not None:
+            tenants.book(job, placement, 1)
 
     def hold(self, job: int, placement: Placement) -> None:
         """Books the GPUs of a placement. Raises IllegalPlan, and books nothing, if not free."""
@@ -199,11 +212,10 @@ class Occupancy:
         self.level_mask |= 1 << new
 
     def _check_books(self, job: int, placement: Placement) -> None:
-        """Raises IllegalPlan if a queue's quota, or the CPUs or memory of a node, are too small."""
+        """Raises IllegalPlan if a tenant's limit, or the CPUs or memory of a node, forbid it."""
         jobs = self.jobs
-        queue = jobs.queue.text(job)
-        if queue in self.quota and self.queue_held[queue] + placement.gpus > self.quota[queue]:
-            raise IllegalPlan(f"job {jobs.job_id[job]}: queue {queue} is over its quota")
+        if self.tenants is not None:
+            self.tenants.check(job, placement, self.running.get(job))
         if not self.limits_host:
             return
         requested = int(jobs.gpus[job])
@@ -218,9 +230,8 @@ class Occupancy:
 
     def _book(self, job: int, placement: Placement, sign: int) -> None:
         jobs = self.jobs
-        queue = jobs.queue.text(job)
-        if queue in self.queue_held:
-            self.queue_held[queue] += sign * placement.gpus
+        if self.tenants is not None:
+            self.tenants.book(job, placement, sign)
         if self.limits_host:
             cpus, memory = float(jobs.cpus[job]), float(jobs.memory_bytes[job])
             requested = int(jobs.gpus[job])
@@ -246,4 +257,8 @@ def _merged(spans: Spans) -> Spans:
 
 def shapes_on(occupancy: Occupancy) -> tuple[list[int], tuple[Shape, ...]]:
     """Returns the shape of each job, with only what limits jobs on this cluster."""
-    return shapes_of(occupancy.jobs, by_host=occupancy.limits_host, by_queue=bool(occupancy.quota))
+    jobs, tenants = occupancy.jobs, occupancy.tenants
+    if tenants is None:
+        return shapes_of(jobs, by_host=occupancy.limits_host)
+    bounds_s = tenants.bounds_s(jobs, slice(None)) if tenants.has_reservations else None
+    return shapes_of(jobs, by_host=occupancy.limits_host, by=tenants.labels, bounds_s=bounds_s)

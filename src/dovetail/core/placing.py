@@ -61,14 +61,21 @@ class Placing:
     def __str__(self) -> str:
         return f"{self.consolidate},{self.node_choice},{self.running}"
 
-    def find(self, occupancy: Occupancy, shape: Shape, gpus: int = 0) -> Spans | None:
-        """Returns spans for a gang of `gpus` (default: as requested), or None if it must wait."""
+    def find(
+        self, occupancy: Occupancy, shape: Shape, gpus: int = 0, *, among: int = -1
+    ) -> Spans | None:
+        """Returns spans for a gang of `gpus` (default: as requested), or None if it must wait.
+
+        `among` is the bit set of the nodes to choose from, -1 for all.
+        """
         need = gpus or shape.gpus
         if need > occupancy.free_gpus:
             return None
-        if occupancy.books_more and not _within_quota(occupancy, shape.queue, need):
-            return None
-        allowed = ALL_NODES if not shape.gpu_type else _nodes_of_type(occupancy, shape.gpu_type)
+        allowed = among if not shape.gpu_type else among & _nodes_of_type(occupancy, shape.gpu_type)
+        if occupancy.tenants is not None:
+            if not occupancy.tenants.room(shape, need):
+                return None
+            allowed &= occupancy.tenants.nodes(shape, need)
         if occupancy.limits_host and (shape.cpus or shape.memory_bytes):
             return self._find_on_hosts(occupancy, shape, allowed, need)
         if self.consolidate == "none":
@@ -186,11 +193,6 @@ def _bits(spans: list[tuple[int, int]]) -> int:
     for node, _ in spans:
         bits |= 1 << node
     return bits
-
-
-def _within_quota(occupancy: Occupancy, queue: str, need: int) -> bool:
-    quota = occupancy.quota.get(queue)
-    return quota is None or occupancy.queue_held[queue] + need <= quota
 
 
 def _room(occupancy: Occupancy, shape: Shape, node: int) -> int:

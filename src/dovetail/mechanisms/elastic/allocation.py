@@ -26,8 +26,8 @@ class Room(NamedTuple):
 def room_for(view: View, jobs: Sequence[int]) -> Room:
     """Returns the room for jobs, which must include all running ones.
 
-    On a node closed for new work, and on GPUs of a type it did not request, a job may only keep
-    its GPUs.
+    On a node closed for new work or to its tenant, and on GPUs of a type it did not request, a job
+    may only keep its GPUs.
     """
     cluster = view.cluster
     held = np.zeros((len(jobs), cluster.nodes), np.int64)
@@ -40,6 +40,11 @@ def room_for(view: View, jobs: Sequence[int]) -> Room:
     kinds = np.array([cluster.group_of(n).gpu_type for n in range(cluster.nodes)])
     wanted = [view.jobs.gpu_type.text(job) for job in jobs]
     fits = np.array([is_open & ((kinds == kind) | (not kind)) for kind in wanted])
+    tenants = view.plan.occupancy.tenants
+    if tenants is not None:
+        for row, job in enumerate(jobs):
+            bits = tenants.nodes(view.shape(job), 0)
+            fits[row] &= [bool(bits >> node & 1) for node in range(cluster.nodes)]
     return Room(held, np.where(fits, capacity, held), capacity)
 
 

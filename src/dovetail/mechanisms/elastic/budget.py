@@ -14,15 +14,19 @@ from dovetail.core.view import View
 
 @dataclass(frozen=True, slots=True)
 class GpuLimit:
-    """At most `gpus` GPUs for the jobs with this code in a column of labels."""
+    """At most `gpus` GPUs for the jobs with one of these codes in a column of labels."""
 
     labels: Labels
-    code: int
+    codes: frozenset[int]
     gpus: int
 
     def members(self, jobs: Ints) -> Ints:
         """Returns the positions of the limited jobs."""
-        return np.flatnonzero(self.labels.codes[jobs] == self.code)
+        return np.flatnonzero(np.isin(self.labels.codes[jobs], list(self.codes)))
+
+    def limits(self, job: int) -> bool:
+        """Returns whether a job counts."""
+        return int(self.labels.codes[job]) in self.codes
 
 
 def staying(view: View) -> list[int]:
@@ -69,7 +73,7 @@ def pool_of(view: View) -> Pool:
 
 def is_limited(view: View) -> bool:
     """Returns whether quotas or GPU types limit jobs, beside the size of the pool."""
-    return bool(view.plan.occupancy.quota) or bool(view.jobs.gpu_type.names)
+    return view.plan.occupancy.tenants is not None or bool(view.jobs.gpu_type.names)
 
 
 def limits(view: View) -> list[GpuLimit]:
@@ -77,12 +81,7 @@ def limits(view: View) -> list[GpuLimit]:
     if not is_limited(view):
         return []
     jobs, cluster, stay = view.jobs, view.cluster, staying(view)
-    limits_now: list[GpuLimit] = []
-    for queue, quota in sorted(view.plan.occupancy.quota.items()):
-        if queue in jobs.queue.names:
-            code = jobs.queue.names.index(queue)
-            held = sum(view.running[j].gpus for j in stay if jobs.queue.codes[j] == code)
-            limits_now.append(GpuLimit(jobs.queue, code, max(0, quota - held)))
+    limits_now = _of_tenants(view, stay)
     for code, kind in enumerate(jobs.gpu_type.names):
         fitting = [
             n
@@ -92,8 +91,21 @@ def limits(view: View) -> list[GpuLimit]:
         spans = (span for j in stay for span in view.running[j].spans)
         held = sum(g for n, g in spans if n in fitting)
         gpus = sum(cluster.capacity[n] for n in fitting)
-        limits_now.append(GpuLimit(jobs.gpu_type, code, max(0, gpus - held)))
+        limits_now.append(GpuLimit(jobs.gpu_type, frozenset((code,)), max(0, gpus - held)))
     return limits_now
+
+
+def _of_tenants(view: View, stay: Sequence[int]) -> list[GpuLimit]:
+    """Returns the limits of whole queues, accounts and QOS."""
+    tenants = view.plan.occupancy.tenants
+    found: list[GpuLimit] = []
+    for label, values, most in () if tenants is None else tenants.shared_by():
+        column: Labels = getattr(view.jobs, label)
+        codes = frozenset(code for code, name in enumerate(column.names) if name in values)
+        if codes:
+            held = sum(view.running[j].gpus for j in stay if int(column.codes[j]) in codes)
+            found.append(GpuLimit(column, codes, max(0, most - held)))
+    return found
 
 
 class Budget:
@@ -185,4 +197,4 @@ class Budget:
         return low <= self._whole and all(low <= self._limits[i].gpus for i in self._touched(job))
 
     def _touched(self, job: int) -> list[int]:
-        return [i for i, m in enumerate(self._limits) if m.labels.codes[job] == m.code]
+        return [i for i, m in enumerate(self._limits) if m.limits(job)]

@@ -40,6 +40,12 @@ def machine_pool(view: View) -> Pool:
             "it needs identical machines of 1, 2, 4, 8, ... GPUs",
             "as in --cluster 16x4, or packing=none",
         )
+    tenants = view.plan.occupancy.tenants
+    if tenants is not None and tenants.closes_nodes:
+        what = (
+            "it needs machines that are open to every job, without groups of queues or reservations"
+        )
+        raise InputError("packing=network", what, "use packing=none")
     taken = {n for j in staying(view) for n, _ in view.running[j].spans}
     machines = tuple(
         n for n in range(cluster.nodes) if n not in taken and not cluster.state_of.get(n)

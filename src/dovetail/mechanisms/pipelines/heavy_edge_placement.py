@@ -90,10 +90,11 @@ class GraphSeats:
 
     def _searched(self, graph: Graph, shape: Shape, rule: Placing) -> Spans | None:
         """Returns spans with each replica on one server, for several widths, on few servers."""
-        # The quota was checked for the job's own GPUs; larger trial sizes must not count.
-        free = replace(shape, queue="")
+        # Limits were checked for the job's own GPUs; larger trial sizes must not count.
+        free = replace(shape, queue="", account="", qos="", user="", reservation="", length_s=0.0)
+        allowed = self._nodes_for(shape)
         for gpus in range(shape.gpus, self._occupancy.free_gpus + 1):
-            spans = rule.find(self._occupancy, free, gpus)
+            spans = rule.find(self._occupancy, free, gpus, among=allowed)
             if spans is None:
                 return None
             ranked = self._ranked(graph, spans)
@@ -138,11 +139,13 @@ class GraphSeats:
 
     def _nodes_for(self, shape: Shape) -> int:
         """Returns the bit set of the nodes that jobs of a shape may use."""
+        tenants = self._occupancy.tenants
+        allowed = ALL_NODES if tenants is None else tenants.nodes(shape, shape.gpus)
         if not shape.gpu_type:
-            return ALL_NODES
+            return allowed
         groups = self._view.cluster.groups
         nodes = enumerate(self._view.cluster.node_group)
-        return sum(1 << node for node, at in nodes if groups[at].gpu_type == shape.gpu_type)
+        return allowed & sum(1 << n for n, at in nodes if groups[at].gpu_type == shape.gpu_type)
 
 
 def _most_first(span: tuple[int, int]) -> tuple[int, int]:
