@@ -54,14 +54,19 @@ class Row:
     batch_size: int = 0
     queue: str = ""
     user: str = ""
+    account: str = ""
+    qos: str = ""
+    reservation: str = ""
+    priority: float = 0.0
     gpu_type: str = ""
     topology: str = ""
     model: str = ""
     end: str = "completed"
 
 
-_LABELS = ("queue", "user", "gpu_type", "topology", "model")
+_LABELS = ("queue", "user", "account", "qos", "reservation", "gpu_type", "topology", "model")
 _PLAIN = (
+    "priority",
     "time_limit_s",
     "elastic",
     "shareable",

@@ -16,7 +16,7 @@ def of_occupancy(occupancy: Occupancy) -> tuple[object, ...]:
         occupancy.free_gpus,
         tuple(sorted((gpu, tuple(sorted(jobs))) for gpu, jobs in occupancy.named.items())),
         tuple(sorted((j, p) for j, p in occupancy.placement_of.items())),
-        tuple(sorted(occupancy.queue_held.items())),
+        () if occupancy.tenants is None else occupancy.tenants.booked(),
         tuple((round(c, 6), round(m, 3)) for c, m in occupancy.host_free),
     )
 

@@ -27,7 +27,7 @@ def test_jobs_that_fit_in_the_same_places_have_one_shape() -> None:
     table = jobs_of(
         Row(2, 5, queue="q"), Row(1, 5), Row(2, 9, user="x"), Row(2, 1, cpus=4), Row(1, 7)
     )
-    shape_of, shapes = shapes_of(table, by_host=True, by_queue=True)
+    shape_of, shapes = shapes_of(table, by_host=True, by=("queue",))
     assert shape_of[1] == shape_of[4]
     assert len({shape_of[0], shape_of[1], shape_of[2], shape_of[3]}) == 4
     assert shapes[shape_of[0]] == Shape(2, queue="q")
@@ -37,16 +37,16 @@ def test_jobs_that_fit_in_the_same_places_have_one_shape() -> None:
 
 def test_shapes_tell_apart_only_what_limits_jobs() -> None:
     table = jobs_of(Row(2, 5, queue="q"), Row(2, 9), Row(2, 1, cpus=4, memory_bytes=9), Row(1, 7))
-    shape_of, shapes = shapes_of(table, by_host=False, by_queue=False)
+    shape_of, shapes = shapes_of(table, by_host=False)
     assert shape_of == [1, 1, 1, 0]
     assert shapes == (Shape(1), Shape(2))
-    assert len(shapes_of(table, by_host=True, by_queue=False)[1]) == 3
-    assert len(shapes_of(table, by_host=False, by_queue=True)[1]) == 3
+    assert len(shapes_of(table, by_host=True)[1]) == 3
+    assert len(shapes_of(table, by_host=False, by=("queue",))[1]) == 3
 
 
 def test_an_empty_table_has_no_shapes() -> None:
     table = JobTable.build([], np.array([]), np.array([], np.int64))
-    assert shapes_of(table, by_host=True, by_queue=True) == ([], ())
+    assert shapes_of(table, by_host=True, by=("queue",)) == ([], ())
 
 
 @pytest.mark.parametrize(

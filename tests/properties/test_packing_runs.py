@@ -50,7 +50,7 @@ def plain_candidates(
     seats: StarSeats, guest: int, welcome: Callable[[int], bool]
 ) -> Iterator[Placement]:
     shape, placed = seats._view.shape(guest), seats._draft.placed
-    hosts = [h for h in seats._willing() if welcome(h) and seats._type_fits(h, shape.gpu_type)]
+    hosts = [h for h in seats._willing() if welcome(h) and seats._may_use(shape, h)]
     for host in hosts:
         if placed[host].gpus == shape.gpus:
             yield Placement(placed[host].spans, placed[host].gpu_ids)
@@ -61,7 +61,7 @@ def plain_candidates(
         if inside:
             yield placement_on(inside)
     smaller = [h for h in hosts if placed[h].gpus < shape.gpus]
-    over = seats._over(smaller, shape.gpus, shape.gpu_type)
+    over = seats._over(smaller, shape)
     if over:
         yield placement_on(over)
 

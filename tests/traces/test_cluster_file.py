@@ -38,9 +38,9 @@ def test_a_queue_may_own_groups_of_nodes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("groups", "why"),
     [
-        ('["newer"]', "queue big: unknown group of nodes 'newer'"),
-        ('"new"', "queue 1: field 'groups' must be a list of names"),
-        ("[1]", "queue 1: field 'groups' must be a list of names"),
+        ('["newer"]', "queue 'big': unknown group 'newer'"),
+        ('"new"', "field 'groups' must be a list of texts"),
+        ("[1]", "field 'groups' must be a list of texts"),
     ],
 )
 def test_a_queue_on_nodes_that_do_not_exist_is_refused(

@@ -235,7 +235,9 @@ class ReplayWorld:
             state.change_nodes(nodes)
         for t, job, placement, rate, from_s, _ in shrunk:
             state.start(job, placement, rate, from_s - t)
-        return Changes(arrived, ended, evicted, capacity=bool(nodes), woke=woke)
+        tenants = state.plan.occupancy.tenants
+        opens = woke and tenants is not None and instant.t in tenants.edges_s()
+        return Changes(arrived, ended, evicted, capacity=bool(nodes) or opens, woke=woke)
 
     def _arrive(self, job: int, length_s: float) -> None:
         self._state.arrive(job)

@@ -81,6 +81,9 @@ class ClusterState:
         self._running = RunningTable()
         self._end: list[float] = [0.0] * n
         self.plan = Plan(Occupancy(cluster, jobs))
+        if self.plan.occupancy.tenants is not None:
+            self.plan.occupancy.tenants.now = lambda: self.now
+        self._foresee(range(n))
         self.waiting = WaitingQueue(*shapes_on(self.plan.occupancy))
         self.ends: SortedList | None = None
         if self.order.by_length:
@@ -162,10 +165,17 @@ class ClusterState:
         ):
             column.extend([0.0] * len(jobs))
         self.plan.occupancy.admit(rows)
+        self.forecast.admit(self.jobs)
+        self._foresee(rows)
         self.waiting.admit([self.plan.occupancy.shape(job) for job in rows])
         self.view.physics.structure.admit(self.jobs)
-        self.forecast.admit(self.jobs)
         return rows
+
+    def _foresee(self, rows: range) -> None:
+        """Tells the tables how long new jobs may be, where reservations ask for it."""
+        tenants = self.plan.occupancy.tenants
+        if tenants is not None and tenants.has_reservations:
+            tenants.length_s.extend(self.forecast.length_s(job, self.now) for job in rows)
 
     def arrive(self, job: int) -> None:
         """Adds a job to the queue."""

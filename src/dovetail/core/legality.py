@@ -222,8 +222,6 @@ def audit(view: View, occupancy: Occupancy) -> list[str]:
         level = occupancy.levels[occupancy.free[node]]
         if (node not in occupancy.closed) != bool(level >> node & 1):
             faults.append(f"node {node} is missing from the free index")
-    for queue, quota in occupancy.quota.items():
-        held = sum(p.gpus for j, p in view.plan.placed.items() if view.jobs.queue[j] == queue)
-        if held > quota or held != occupancy.queue_held[queue]:
-            faults.append(f"queue {queue} holds {held} GPUs of {quota}")
+    if occupancy.tenants is not None:
+        faults += occupancy.tenants.faults(view.plan.placed)
     return faults

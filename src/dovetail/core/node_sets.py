@@ -40,6 +40,22 @@ def demands(topology: str) -> bool:
     return bool(topology) and not topology.endswith("?")
 
 
+def _groups_of(cluster: Cluster) -> dict[str, tuple[str, ...]]:
+    """Returns the node groups of queues that own some, or below whose parents some are owned."""
+    queues = {queue.name: queue for queue in cluster.queues}
+    owned: dict[str, tuple[str, ...]] = {}
+    for name in queues:
+        above, groups = name, None
+        while above in queues:
+            own = queues[above].groups
+            if own:
+                groups = set(own) if groups is None else groups & set(own)
+            above = queues[above].parent
+        if groups is not None:
+            owned[name] = tuple(sorted(groups)) or ("",)
+    return owned
+
+
 class NodeSets:
     """The sets of nodes of every shape on one cluster; each is computed when it is first needed.
 
@@ -52,9 +68,7 @@ class NodeSets:
         self._levels = {"node": 1} | {link.name.casefold(): link.nodes for link in cluster.links}
         self._blocks: dict[int, tuple[int, ...]] = {}
         self._groups: dict[tuple[int, ...], tuple[frozenset[int], ...]] = {}
-        self.groups_of: Mapping[str, tuple[str, ...]] = {
-            queue.name: tuple(sorted(set(queue.groups))) for queue in cluster.queues if queue.groups
-        }
+        self.groups_of: Mapping[str, tuple[str, ...]] = _groups_of(cluster)
 
     def of(self, shape: Shape) -> tuple[int, ...]:
         """Returns the sets of a shape, the preferred one first."""

@@ -8,13 +8,14 @@ GPUs and the union of the named ones never exceed what is installed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.job import JobTable, Shape, shapes_of
 from dovetail.core.node_sets import NodeSets, demands
 from dovetail.core.placement import Placement, Spans
+from dovetail.core.tenant_limits import TenantLimits
 from dovetail.core.units import RELATIVE_TOLERANCE
 
 
@@ -33,6 +34,8 @@ class Occupancy:
         self.chooses = any("|" in wanted for wanted in jobs.gpu_type.names) or any(
             demands(level) for level in jobs.topology.names
         )
+        self.running: Mapping[int, Placement] = {}
+        self.tenants = TenantLimits.of(cluster, jobs)
         self._set_up()
 
     def _set_up(self) -> None:
@@ -48,13 +51,11 @@ class Occupancy:
         for count, nodes in enumerate(self.levels):
             if nodes:
                 self.level_mask |= 1 << count
-        self.quota = {q.name: q.quota_gpus for q in cluster.queues if q.quota_gpus > 0}
-        self.queue_held = dict.fromkeys(self.quota, 0)
         self.host_free: list[list[float]] = []
         if self.limits_host:
             self._limit_host()
-        more = self.quota or self.node_sets.groups_of
-        self.books_more = self.limits_host or self.chooses or bool(more)
+        chooses = self.chooses or bool(self.node_sets.groups_of)
+        self.books_more = self.limits_host or chooses or self.tenants is not None
 
     def _wants_host(self, rows: slice) -> bool:
         """True if some of the jobs request CPUs or memory that nodes limit."""
@@ -86,16 +87,16 @@ class Occupancy:
 
     def shape(self, job: int) -> Shape:
         """Returns the shape of a job, with only what limits jobs on this cluster."""
-        jobs = self.jobs
-        return Shape(
+        jobs, tenants = self.jobs, self.tenants
+        shape = Shape(
             int(jobs.gpus[job]),
             jobs.gpu_type[job],
             float(jobs.cpus[job]) if self.limits_host else 0.0,
             float(jobs.memory_bytes[job]) if self.limits_host else 0.0,
-            jobs.queue[job] if self.quota else "",
-            self.node_sets.groups_of.get(jobs.queue[job], ()),
-            jobs.topology[job],
+            groups=self.node_sets.groups_of.get(jobs.queue[job], ()),
+            topology=jobs.topology[job],
         )
+        return shape if tenants is None else tenants.shaped(shape, job)
 
     def change_nodes(self, cluster: Cluster, nodes: Iterable[int]) -> None:
         """Adopts a cluster in which some nodes changed state; jobs there keep their GPUs."""
@@ -131,8 +132,20 @@ class Occupancy:
         empty.node_sets = self.node_sets
         empty.limits_host = self.limits_host
         empty.chooses = self.chooses
+        empty.running = self.running
+        empty.tenants = None if self.tenants is None else self.tenants.emptied()
         empty._set_up()
         return empty
+
+    def put_back(self, job: int, placement: Placement) -> None:
+        """Books the GPUs of a placement that a job had before, whatever its tenant may have now."""
+        tenants, self.tenants = self.tenants, None
+        try:
+            self.hold(job, placement)
+        finally:
+            self.tenants = tenants
+        if tenants is not None:
+            tenants.book(job, placement, 1)
 
     def hold(self, job: int, placement: Placement) -> None:
         """Books the GPUs of a placement. Raises IllegalPlan, and books nothing, if not free."""
@@ -215,16 +228,15 @@ class Occupancy:
         self.level_mask |= 1 << new
 
     def _check_books(self, job: int, placement: Placement) -> None:
-        """Raises IllegalPlan if a queue's quota, or the CPUs or memory of a node, are too small.
+        """Raises IllegalPlan if a tenant's limit, or the CPUs or memory of a node, forbid it.
 
         And if the job may not use its nodes, or not together.
         """
         jobs = self.jobs
-        queue = jobs.queue[job]
-        if self.chooses or queue in self.node_sets.groups_of:
+        if self.chooses or jobs.queue[job] in self.node_sets.groups_of:
             self._check_nodes(job, placement)
-        if queue in self.quota and self.queue_held[queue] + placement.gpus > self.quota[queue]:
-            raise IllegalPlan(f"job {jobs.job_id[job]}: queue {queue} is over its quota")
+        if self.tenants is not None:
+            self.tenants.check(job, placement, self.running.get(job))
         if not self.limits_host:
             return
         requested = int(jobs.gpus[job])
@@ -247,9 +259,8 @@ class Occupancy:
 
     def _book(self, job: int, placement: Placement, sign: int) -> None:
         jobs = self.jobs
-        queue = jobs.queue[job]
-        if queue in self.queue_held:
-            self.queue_held[queue] += sign * placement.gpus
+        if self.tenants is not None:
+            self.tenants.book(job, placement, sign)
         if self.limits_host:
             cpus, memory = float(jobs.cpus[job]), float(jobs.memory_bytes[job])
             requested = int(jobs.gpus[job])
@@ -275,9 +286,12 @@ def _merged(spans: Spans) -> Spans:
 
 def shapes_on(occupancy: Occupancy) -> tuple[list[int], tuple[Shape, ...]]:
     """Returns the shape of each job, with only what limits jobs on this cluster."""
+    jobs, tenants = occupancy.jobs, occupancy.tenants
+    reserved = tenants is not None and tenants.has_reservations
     return shapes_of(
-        occupancy.jobs,
+        jobs,
         by_host=occupancy.limits_host,
-        by_queue=bool(occupancy.quota),
+        by=() if tenants is None else tenants.labels,
+        bounds_s=tenants.bounds_s(jobs, slice(None)) if tenants and reserved else None,
         groups_of=occupancy.node_sets.groups_of,
     )

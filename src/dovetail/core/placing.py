@@ -62,33 +62,40 @@ class Placing:
     def __str__(self) -> str:
         return f"{self.consolidate},{self.node_choice},{self.running}"
 
-    def find(self, occupancy: Occupancy, shape: Shape, gpus: int = 0) -> Spans | None:
-        """Returns spans for a gang of `gpus` (default: as requested), or None if it must wait."""
+    def find(
+        self, occupancy: Occupancy, shape: Shape, gpus: int = 0, *, among: int = -1
+    ) -> Spans | None:
+        """Returns spans for a gang of `gpus` (default: as requested), or None if it must wait.
+
+        `among` is the bit set of the nodes to choose from, -1 for all.
+        """
         need = gpus or shape.gpus
         if need > occupancy.free_gpus:
             return None
-        if occupancy.books_more and not _within_quota(occupancy, shape.queue, need):
-            return None
+        if occupancy.tenants is not None:
+            if not occupancy.tenants.room(shape, need):
+                return None
+            among &= occupancy.tenants.nodes(shape, need)
         if not (shape.gpu_type or shape.groups or shape.topology):
-            return self._find_among(occupancy, shape, ALL_NODES, need)
+            return self._find_among(occupancy, shape, among, need)
         if shape.topology:
-            spans = self._find_near(occupancy, shape, need)
+            spans = self._find_near(occupancy, shape, need, among)
             if spans is not None or demands(shape.topology):
                 return spans
         for allowed in occupancy.node_sets.of(shape):
-            spans = self._find_among(occupancy, shape, allowed, need)
+            spans = self._find_among(occupancy, shape, allowed & among, need)
             if spans is not None:
                 return spans
         return None
 
-    def _find_near(self, occupancy: Occupancy, shape: Shape, need: int) -> Spans | None:
+    def _find_near(self, occupancy: Occupancy, shape: Shape, need: int, among: int) -> Spans | None:
         """Returns spans under one link of the level that a shape names."""
         sets = occupancy.node_sets
         width = sets.width(shape.topology)
         rule = self if width != 1 else replace(self, consolidate="strict")
-        for allowed in sets.of(shape):
-            among = (allowed,) if width < 2 else self._blocks(occupancy, allowed, width, need)
-            for nodes in among:
+        for allowed in (nodes & among for nodes in sets.of(shape)):
+            blocks = (allowed,) if width < 2 else self._blocks(occupancy, allowed, width, need)
+            for nodes in blocks:
                 spans = rule._find_among(occupancy, shape, nodes, need)
                 if spans is not None and (width != 1 or len(spans) == 1):
                     return spans
@@ -225,11 +232,6 @@ def _bits(spans: list[tuple[int, int]]) -> int:
     for node, _ in spans:
         bits |= 1 << node
     return bits
-
-
-def _within_quota(occupancy: Occupancy, queue: str, need: int) -> bool:
-    quota = occupancy.quota.get(queue)
-    return quota is None or occupancy.queue_held[queue] + need <= quota
 
 
 def _room(occupancy: Occupancy, shape: Shape, node: int) -> int:

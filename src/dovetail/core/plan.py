@@ -77,6 +77,7 @@ class Plan:
         # change meanwhile.
         self._placed: dict[int, Placement] = {}
         self._shown = MappingProxyType(self._placed)
+        occupancy.running = self._shown
         self._drafted: dict[int, Placement] = {}
         self._open: Draft | None = None
 
@@ -142,7 +143,7 @@ class Plan:
         self._open = None
         self._occupancy = self._occupancy.emptied()
         for job, placement in self._placed.items():
-            self._occupancy.hold(job, placement)
+            self._occupancy.put_back(job, placement)
         self._drafted = dict(self._placed)
 
     def is_open(self, draft: Draft) -> bool:
@@ -161,7 +162,7 @@ class Plan:
     def adopt(self, job: int, placement: Placement) -> None:
         """Adds a running job to the plan. Raises IllegalPlan if its GPUs are not free."""
         self.discard()
-        self._occupancy.hold(job, placement)
+        self._occupancy.put_back(job, placement)
         self._placed[job] = self._drafted[job] = placement
         self.version += 1
 
@@ -169,7 +170,7 @@ class Plan:
         """Leaves a job on part of its GPUs, the others being lost with their node."""
         self.discard()
         self._occupancy.release(job, self._placed[job])
-        self._occupancy.hold(job, placement)
+        self._occupancy.put_back(job, placement)
         self._placed[job] = self._drafted[job] = placement
         self.version += 1
 
@@ -218,7 +219,7 @@ class Draft:
             self.occupancy.hold(job, after)
         except IllegalPlan:
             if before is not None:
-                self.occupancy.hold(job, before)
+                self.occupancy.put_back(job, before)
             raise
         self.placed[job] = after
         self._steps.append(Change(job, before, after))
@@ -244,7 +245,7 @@ class Draft:
                 self.occupancy.release(job, after)
                 del self.placed[job]
             if before is not None:
-                self.occupancy.hold(job, before)
+                self.occupancy.put_back(job, before)
                 self.placed[job] = before
 
     def rollback(self) -> None:

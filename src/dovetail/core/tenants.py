@@ -6,8 +6,12 @@ are left to policies.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Protocol
+
+from dovetail.core.errors import InputError, nearest
 
 GpusByType = tuple[tuple[str, int], ...]
 """GPUs by type, in the order of the file; the type "" is GPUs of any type."""
@@ -20,7 +24,8 @@ TIERS = (GUARANTEED, NORMAL, SPOT)
 class QueueSpec:
     """A queue (Slurm: partition) in the tree of queues.
 
-    `quota_gpus` is the most GPUs its jobs may hold, 0 for no limit; `limits` the same by type.
+    `quota_gpus` is the most GPUs its jobs may hold, 0 for no limit; `limits` the same by type,
+    where 0 means none of that type.
     `guaranteed` GPUs are lent while they idle and come back on demand. `groups` are the node
     groups where its jobs may run; none means all. `weight` divides what is left among siblings.
     """
@@ -71,6 +76,8 @@ class ReservationSpec:
     """Nodes set aside from `start_s` to `end_s` for some accounts and users, or for maintenance.
 
     Nobody may use the nodes of a reservation without accounts and users: that is maintenance.
+    A job that names a reservation runs there or waits for it; one that does not may use those
+    that are open to it.
     """
 
     name: str
@@ -79,3 +86,144 @@ class ReservationSpec:
     nodes: tuple[int, ...]
     accounts: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
+
+    def admits(self, account: str, user: str) -> bool:
+        """Returns whether jobs of an account or a user may run on its nodes meanwhile."""
+        return account in self.accounts or user in self.users
+
+
+class Machines(Protocol):
+    """A group of nodes that are alike, as far as tenants are concerned."""
+
+    @property
+    def name(self) -> str:
+        """Returns the name of the group."""
+
+    @property
+    def nodes(self) -> int:
+        """Returns the number of nodes."""
+
+    @property
+    def gpus_per_node(self) -> int:
+        """Returns the GPUs of each node."""
+
+    @property
+    def gpu_type(self) -> str:
+        """Returns the type of the GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """All who share a cluster, as its file states them."""
+
+    queues: tuple[QueueSpec, ...] = ()
+    accounts: tuple[AccountSpec, ...] = ()
+    qos: tuple[QosSpec, ...] = ()
+    reservations: tuple[ReservationSpec, ...] = ()
+
+    def check(self, file: str, groups: Sequence[Machines]) -> None:
+        """Raises InputError for the first of names, trees and guarantees that cannot be."""
+        _check_tree(file, "queue", [(q.name, q.parent) for q in self.queues])
+        _check_tree(file, "account", [(a.name, a.parent) for a in self.accounts])
+        _check_tree(file, "qos", [(q.name, "") for q in self.qos])
+        _check_tree(file, "reservation", [(r.name, "") for r in self.reservations])
+        for queue in self.queues:
+            _check_guarantee(file, queue, self.queues, groups)
+        _check_total(file, self.queues, groups)
+        names = [q.name for q in self.qos]
+        for qos in self.qos:
+            for other in qos.preempts:
+                if other not in names:
+                    where = f"{file}, qos '{qos.name}'"
+                    raise InputError(where, f"unknown qos '{other}'", nearest(other, names))
+        known = [a.name for a in self.accounts]
+        for reservation in self.reservations:
+            for account in reservation.accounts:
+                if account not in known:
+                    where = f"{file}, reservation '{reservation.name}'"
+                    what = f"unknown account '{account}'"
+                    raise InputError(where, what, nearest(account, known) or "add an [[account]]")
+
+
+def _check_tree(file: str, kind: str, pairs: Sequence[tuple[str, str]]) -> None:
+    parent_of = dict(pairs)
+    if len(parent_of) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{file}, {kind} '{twice}'", "two have this name", "rename one")
+    for name, parent in pairs:
+        where = f"{file}, {kind} '{name}'"
+        if parent and parent not in parent_of:
+            raise InputError(where, f"unknown parent '{parent}'", nearest(parent, parent_of))
+        path = [name]
+        while parent:
+            path.append(parent)
+            if parent == name:
+                raise InputError(where, f"its parents form a cycle: {' -> '.join(path)}")
+            # A cycle further up is reported at the first queue that is part of it.
+            parent = parent_of.get(parent, "") if path.count(parent) == 1 else ""
+
+
+def installed_by_type(groups: Sequence[Machines]) -> dict[str, int]:
+    """Returns the installed GPUs by type; those of any type under the type ""."""
+    gpus = {"": 0}
+    for group in groups:
+        count = group.nodes * group.gpus_per_node
+        gpus[""] += count
+        if group.gpu_type:
+            gpus[group.gpu_type] = gpus.get(group.gpu_type, 0) + count
+    return gpus
+
+
+def _check_guarantee(
+    file: str, queue: QueueSpec, queues: Sequence[QueueSpec], groups: Sequence[Machines]
+) -> None:
+    where = f"{file}, queue '{queue.name}'"
+    own = [g for g in groups if not queue.groups or g.name in queue.groups]
+    has, limit = installed_by_type(own), dict(queue.limits)
+    if queue.quota_gpus:
+        limit[""] = min(limit.get("", queue.quota_gpus), queue.quota_gpus)
+    for kind, gpus in queue.guaranteed:
+        most = min(has.get(kind, 0), limit.get(kind, inf))
+        if gpus > most:
+            what = f"it is guaranteed {gpus} {kind} GPUs".replace("  ", " ")
+            raise InputError(where, f"{what}, and may have at most {most:g}")
+    children = [q for q in queues if q.parent == queue.name]
+    for kind, gpus in _sum(children).items():
+        mine = dict(queue.guaranteed).get(kind)
+        if mine is not None and gpus > mine:
+            named = f" {kind}" if kind else ""
+            what = f"its queues are guaranteed {gpus}{named} GPUs, it has {mine} itself"
+            raise InputError(where, what, "raise its guarantee, or lower theirs")
+
+
+def _check_total(file: str, queues: Sequence[QueueSpec], groups: Sequence[Machines]) -> None:
+    """Raises InputError if the guarantees together are above the cluster."""
+    has = installed_by_type(groups)
+    total = _promised(queues, "")
+    for kind, gpus in sorted(total.items()):
+        if kind and gpus > has.get(kind, 0):
+            what = f"the queues are guaranteed {gpus} {kind} GPUs, the cluster has {has[kind]}"
+            raise InputError(file, what, "lower the guarantees")
+    if sum(total.values()) > has[""]:
+        what = f"the queues are guaranteed {sum(total.values())} GPUs, the cluster has {has['']}"
+        raise InputError(file, what, "lower the guarantees")
+
+
+def _promised(queues: Sequence[QueueSpec], parent: str) -> dict[str, int]:
+    """Returns the GPUs by type that the queues below one must be able to have at once."""
+    total: dict[str, int] = {}
+    for queue in (q for q in queues if q.parent == parent):
+        below = _promised(queues, queue.name)
+        own = dict(queue.guaranteed)
+        for kind in {**own, **below}:
+            total[kind] = total.get(kind, 0) + max(own.get(kind, 0), below.get(kind, 0))
+    return total
+
+
+def _sum(queues: Sequence[QueueSpec]) -> Mapping[str, int]:
+    total: dict[str, int] = {}
+    for queue in queues:
+        for kind, gpus in queue.guaranteed:
+            total[kind] = total.get(kind, 0) + gpus
+    return total

@@ -29,7 +29,7 @@ from dovetail.core.messages import HOW, READY, ControllerChanged, Fact, Learned,
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy, parse_policy, spell
 from dovetail.core.switching import Switching
-from dovetail.core.tenants import QueueSpec
+from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
 from dovetail.core.trace import Trace
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.record.log import fact_of, read_log
@@ -365,7 +365,10 @@ def options_of(manifest: LogRecord) -> Options:
     cluster = Cluster(
         tuple(NodeGroup(**g) for g in machines["groups"]),
         tuple(Link(**link) for link in machines["links"]),
-        tuple(QueueSpec(**q) for q in machines["queues"]),
+        tuple(QueueSpec(**q) for q in _specs(machines, "queues")),  # type: ignore[arg-type]
+        tuple(AccountSpec(**a) for a in _specs(machines, "accounts")),  # type: ignore[arg-type]
+        tuple(QosSpec(**q) for q in _specs(machines, "qos")),  # type: ignore[arg-type]
+        tuple(ReservationSpec(**r) for r in _specs(machines, "reservations")),  # type: ignore[arg-type]
         states=tuple((int(node), str(state)) for node, state in machines["states"]),
     )
     return Options(
@@ -381,6 +384,16 @@ def options_of(manifest: LogRecord) -> Options:
         window=Window(values["warm_up_s"], values["drain_s"]),
         seed=values["seed"],
     )
+
+
+def _specs(machines: LogRecord, kind: str) -> list[dict[str, object]]:
+    """Returns the fields of each queue, account, QOS or reservation, lists as tuples again."""
+    specs = cast("Sequence[LogRecord]", machines.get(kind, ()))
+    return [{name: _tuple(value) for name, value in fields.items()} for fields in specs]
+
+
+def _tuple(value: object) -> object:
+    return tuple(_tuple(one) for one in value) if isinstance(value, list) else value
 
 
 def trace_of(name: str, submitted: Sequence[LogRecord], *, live: bool = False) -> Trace:

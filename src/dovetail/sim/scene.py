@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
+from dovetail.core.occupancy import Occupancy
 from dovetail.core.placing import Placing
 from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
@@ -34,3 +35,11 @@ class Scene:
     coalesce_s: float = 0.0
     audit_every: int = 0
     startup_s: Sequence[float] = ()
+
+
+def with_reservations(timeline: CapacityTimeline, occupancy: Occupancy) -> CapacityTimeline:
+    """Returns the timeline with an entry without nodes where a reservation begins or ends."""
+    tenants = occupancy.tenants
+    if tenants is None or not tenants.has_reservations:
+        return timeline
+    return sorted([*timeline, *((t, ()) for t in tenants.edges_s())], key=lambda entry: entry[0])

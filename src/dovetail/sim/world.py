@@ -46,7 +46,7 @@ from dovetail.core.units import NEVER_S
 from dovetail.core.view import Changes, View, set_changes, set_now
 from dovetail.sim.expansion import Expansions
 from dovetail.sim.handover import Handover
-from dovetail.sim.scene import Scene
+from dovetail.sim.scene import Scene, with_reservations
 from dovetail.sim.stuck import stuck
 
 OWN_MOMENT = 3
@@ -86,6 +86,7 @@ class SimWorld:
         self._from_s: list[float] = [0.0] * len(trace)
         self._next = 0
         self._next_capacity = 0
+        self._capacity = with_reservations(scene.capacity, self.state.plan.occupancy)
         self._capacity_next_s = self._capacity_s()
         self._heap: list[tuple[float, int, int, int]] = []
         self._version: list[int] = [0] * len(trace)
@@ -273,7 +274,7 @@ class SimWorld:
         return self._instants
 
     def _capacity_s(self) -> float:
-        timeline = self._scene.capacity
+        timeline = self._capacity
         return timeline[self._next_capacity][0] if self._next_capacity < len(timeline) else NEVER_S
 
     def _last_within(self, end_s: float) -> float:
@@ -368,10 +369,12 @@ class SimWorld:
         state = self.state
         after: dict[int, str] = {}
         while self._capacity_next_s <= now:
-            _, nodes = self._scene.capacity[self._next_capacity]
+            _, nodes = self._capacity[self._next_capacity]
             self._next_capacity += 1
             self._capacity_next_s = self._capacity_s()
             after.update(nodes)
+            if not nodes:
+                facts.append(Woke(now))
             facts.extend(NodeChanged(now, node, st) for node, st in nodes)
         lost = {node for node, st in after.items() if st == DOWN}
         placed = state.plan.placed.items()

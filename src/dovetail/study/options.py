@@ -10,7 +10,7 @@ from dovetail.core.errors import InputError, nearest
 from dovetail.core.placing import Placing
 from dovetail.core.policy import POWERS
 from dovetail.core.switching import Switching
-from dovetail.core.tenants import QueueSpec
+from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
 from dovetail.core.trace import Trace
 from dovetail.physics.beliefs.blur import Blur
 from dovetail.physics.sharing.interleave import InterleaveRule
@@ -19,6 +19,7 @@ from dovetail.physics.zoo.models import shipped
 from dovetail.record.metrics import Window
 from dovetail.traces.transform import adopted as draw_flags
 
+TenantSpec = QueueSpec | AccountSpec | QosSpec | ReservationSpec
 CANCELLED_CHOICES = ("work", "clock")
 PHYSICS_CHOICES = ("placed", "counted", "linear")
 """placed: model and placement decide the speed; counted: model and GPU count; linear: GPUs."""
@@ -80,7 +81,8 @@ class Options:
                 "gpus": cluster.gpus,
                 "groups": [asdict(g) for g in cluster.groups],
                 "links": [asdict(link) for link in cluster.links],
-                "queues": [_queue_dict(q) for q in cluster.queues],
+                "queues": [_stated(q, QueueSpec(""), _ALWAYS) for q in cluster.queues],
+                **_tenants_dict(cluster),
                 "states": [list(s) for s in cluster.states],
             },
             "placement": str(self.placing),
@@ -102,14 +104,28 @@ class Options:
         }
 
 
-_PLAIN_QUEUE = asdict(QueueSpec(""))
 _ALWAYS = ("name", "quota_gpus", "priority")
 
 
-def _queue_dict(queue: QueueSpec) -> dict[str, object]:
-    """Returns the fields of a queue, without those that have their default."""
-    values = asdict(queue)
-    return {k: v for k, v in values.items() if k in _ALWAYS or v != _PLAIN_QUEUE[k]}
+def _tenants_dict(cluster: Cluster) -> dict[str, object]:
+    """Returns accounts, QOS and reservations, of which a cluster without tenants has none."""
+    nobody = ReservationSpec("", 0.0, 0.0, ())
+    kinds = {
+        "accounts": [_stated(a, AccountSpec("")) for a in cluster.accounts],
+        "qos": [_stated(q, QosSpec("")) for q in cluster.qos],
+        "reservations": [
+            _stated(r, nobody, ("name", "start_s", "end_s", "nodes")) for r in cluster.reservations
+        ],
+    }
+    return {kind: values for kind, values in kinds.items() if values}
+
+
+def _stated(
+    spec: TenantSpec, plain: TenantSpec, always: Sequence[str] = ("name",)
+) -> dict[str, object]:
+    """Returns the fields of a spec, without those that have their default."""
+    values, defaults = asdict(spec), asdict(plain)
+    return {k: v for k, v in values.items() if k in always or v != defaults[k]}
 
 
 ADOPTED = ("elastic", "shareable")

@@ -19,11 +19,13 @@ import dovetail.policies  # registers the policies
 from dovetail.control.loop import check_needs
 from dovetail.control.loop import run as run_loop
 from dovetail.core.beliefs import Forecast, Physics
+from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.messages import Fact, Recorder
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.policy import KNOWLEDGE, Policy, name_of, spell
 from dovetail.core.trace import Trace
+from dovetail.core.units import NEVER_S
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import linear_physics
@@ -89,7 +91,8 @@ def placeable(trace: Trace, options: Options) -> tuple[Trace, int]:
     """
     if not len(trace):
         raise InputError("trace", "it contains no usable job")
-    trace = adopted(typed_for(trace, options.cluster), options.adopt, options.seed)
+    typed = typed_for(trace, options.cluster)
+    trace = within_qos(adopted(typed, options.adopt, options.seed), options.cluster)
     empty = Occupancy(options.cluster, trace.jobs)
     shape_of, shapes = shapes_on(empty)
     fits = [options.placing.find(empty, shape) is not None for shape in shapes]
@@ -98,6 +101,16 @@ def placeable(trace: Trace, options: Options) -> tuple[Trace, int]:
         raise InputError("trace", "no job fits the cluster", "use a larger --cluster")
     left_out = len(trace) - len(rows)
     return (trace.take(rows) if left_out else trace), left_out
+
+
+def within_qos(trace: Trace, cluster: Cluster) -> Trace:
+    """Returns the trace with the time limit of each job at most that of its QOS."""
+    longest_s = {q.name: q.max_time_s for q in cluster.qos if q.max_time_s < NEVER_S}
+    jobs = trace.jobs
+    if not longest_s or not longest_s.keys() & set(jobs.qos.names):
+        return trace
+    most = np.array([longest_s.get(name, NEVER_S) for name in jobs.qos.texts()])
+    return replace(trace, jobs=replace(jobs, time_limit_s=np.minimum(jobs.time_limit_s, most)))
 
 
 def granted(forecast: Forecast) -> frozenset[str]:

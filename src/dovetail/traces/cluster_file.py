@@ -20,17 +20,20 @@ name = "research"
 quota_gpus = 32
 groups = ["v100"]  # the nodes where its jobs may run; without it all
 ```
+
+Queues, accounts, QOS, reservations and maintenance: `traces.tenants_file`.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from dovetail.core.cluster import DEFAULT_LINKS, GIB, Cluster, Link, NodeGroup
 from dovetail.core.errors import InputError, nearest
-from dovetail.core.tenants import QueueSpec
+from dovetail.traces.tenants_file import EPOCH, KINDS, Seconds, read_tenants
 
 BYTES_PER_GBIT = 0.125e9
 
@@ -51,19 +54,11 @@ _FIELDS: Mapping[str, Mapping[str, tuple[str, float]]] = {
         "latency_us": ("latency_s", 1e-6),
         "nodes": ("nodes", 1),
     },
-    "queue": {
-        "name": ("name", 1),
-        "quota_gpus": ("quota_gpus", 1),
-        "priority": ("priority", 1),
-        "groups": ("groups", 1),
-    },
 }
 """The fields of each kind of table: the name in the code, and the unit over the base unit."""
-_REQUIRED = {"group": ("nodes", "gpus_per_node"), "link": ("gbit_per_s",), "queue": ("name",)}
+_REQUIRED = {"group": ("nodes", "gpus_per_node"), "link": ("gbit_per_s",)}
 _TEXTS = {"name", "gpu_type"}
-_LISTS = {"groups"}
-"""Fields that hold a list of names."""
-_WHOLE = {"nodes", "gpus_per_node", "quota_gpus"}
+_WHOLE = {"nodes", "gpus_per_node"}
 
 
 def read_cluster(text: str, memory_of: Callable[[str], float | None] = lambda _: None) -> Cluster:
@@ -73,26 +68,73 @@ def read_cluster(text: str, memory_of: Callable[[str], float | None] = lambda _:
     """
     if not text.endswith(".toml"):
         return Cluster.parse(text, memory_of)
-    path = Path(text)
+    table = _read(text)
+    if not table.get("group"):
+        raise InputError(text, "it contains no [[group]] of nodes", "write at least one [[group]]")
+    groups = _groups(text, table, memory_of)
+    links = _tables(text, table, "link")
+    tenants = read_tenants(text, table, groups)
+    return Cluster(
+        groups,
+        tuple(Link(**link) for link in links) or DEFAULT_LINKS,  # type: ignore[arg-type]
+        tenants.queues,
+        tenants.accounts,
+        tenants.qos,
+        tenants.reservations,
+    )
+
+
+def with_tenants(cluster: Cluster, text: str, seconds: Seconds) -> Cluster:
+    """Returns a live cluster with the tenants of a TOML file. Raises InputError.
+
+    The engine knows the nodes. If the file has groups too, they must be the same ones, and queues
+    may use their names. `seconds` turns times since 1970 into the cluster's own.
+    """
+    table = _read(text)
+    groups = _groups(text, table, lambda _: None) or cluster.groups
+    if [(g.nodes, g.gpus_per_node) for g in groups] != [
+        (g.nodes, g.gpus_per_node) for g in cluster.groups
+    ]:
+        what = "its [[group]] tables are not the nodes of this cluster"
+        has = "+".join(f"{g.nodes}x{g.gpus_per_node}" for g in cluster.groups)
+        raise InputError(text, what, f"the engine has {has}: say the same, or leave them out")
+    named = tuple(
+        replace(own, name=g.name, gpu_type=own.gpu_type or g.gpu_type)
+        for own, g in zip(cluster.groups, groups, strict=True)
+    )
+    tenants = read_tenants(text, table, named, seconds)
+    return replace(
+        cluster,
+        groups=named,
+        queues=tenants.queues,
+        accounts=tenants.accounts,
+        qos=tenants.qos,
+        reservations=tenants.reservations,
+    )
+
+
+def _read(text: str) -> Mapping[str, object]:
+    """Returns the tables of a TOML file whose names are known. Raises InputError."""
     try:
-        table = tomllib.loads(path.read_text())
+        table = tomllib.loads(Path(text).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(text, f"cannot be read as TOML: {error}") from None
+    known = (*_FIELDS, *KINDS, EPOCH)
     for key in table:
-        if key not in _FIELDS:
-            raise InputError(text, f"unknown table '{key}'", nearest(key, _FIELDS))
-    groups, links, queues = (_tables(text, table, kind) for kind in _FIELDS)
-    if not groups:
-        raise InputError(text, "it contains no [[group]] of nodes", "write at least one [[group]]")
+        if key not in known:
+            raise InputError(text, f"unknown table '{key}'", nearest(key, known))
+    return table
+
+
+def _groups(
+    text: str, table: Mapping[str, object], memory_of: Callable[[str], float | None]
+) -> tuple[NodeGroup, ...]:
+    groups = _tables(text, table, "group")
     for group in groups:
         default_bytes = memory_of(str(group.get("gpu_type", "")))
         if default_bytes is not None:
             group.setdefault("gpu_memory_bytes", default_bytes)
-    return Cluster(
-        tuple(NodeGroup(**group) for group in groups),  # type: ignore[arg-type]
-        tuple(Link(**link) for link in links) or DEFAULT_LINKS,  # type: ignore[arg-type]
-        tuple(QueueSpec(**queue) for queue in queues),  # type: ignore[arg-type]
-    )
+    return tuple(NodeGroup(**group) for group in groups)  # type: ignore[arg-type]
 
 
 def _tables(text: str, table: Mapping[str, object], kind: str) -> list[dict[str, object]]:
@@ -122,10 +164,6 @@ def _value(where: str, key: str, value: object, unit: float) -> object:
         if not isinstance(value, str):
             raise InputError(where, f"field '{key}' must be a text, not {value!r}")
         return value
-    if key in _LISTS:
-        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-            raise InputError(where, f"field '{key}' must be a list of names, not {value!r}")
-        return tuple(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
         raise InputError(where, f"field '{key}' must be a number of 0 or more, not {value!r}")
     if key in _WHOLE:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dovetail.core.beliefs import BestBatches
 from dovetail.core.job import Bools, Ints
+from dovetail.core.node_sets import ALL_NODES
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
@@ -26,8 +27,8 @@ class Room(NamedTuple):
 def room_for(view: View, jobs: Sequence[int]) -> Room:
     """Returns the room for jobs, which must include all running ones.
 
-    On a node closed for new work, and on nodes that its queue or its type of GPU excludes, a job
-    may only keep its GPUs.
+    On a node closed for new work or to its tenant, and on nodes that its queue or its type of GPU
+    excludes, a job may only keep its GPUs.
     """
     cluster = view.cluster
     held = np.zeros((len(jobs), cluster.nodes), np.int64)
@@ -48,12 +49,14 @@ def room_for(view: View, jobs: Sequence[int]) -> Room:
 def _nodes_for(view: View, job: int) -> int:
     """Returns the set of nodes for a job: where it runs, else the first with GPUs to spare."""
     occupancy, shape = view.plan.occupancy, view.shape(job)
-    sets = list(occupancy.node_sets.near(shape))
+    open_to = ALL_NODES if occupancy.tenants is None else occupancy.tenants.nodes(shape, 0)
+    sets = [one & open_to for one in occupancy.node_sets.near(shape)]
     if len(sets) == 1:
         return sets[0]
     if job in view.running:
         used = [node for node, _ in view.running[job].spans]
-        return next(one for one in sets if all(one >> node & 1 for node in used))
+        whole = (one for one in sets if all(one >> node & 1 for node in used))
+        return next(whole, sets[0])
     least = int(view.jobs.least_gpus[job])
     free = [sum(occupancy.free[n] for n in range(view.cluster.nodes) if s >> n & 1) for s in sets]
     return next((s for s, gpus in zip(sets, free, strict=True) if gpus >= least), sets[0])

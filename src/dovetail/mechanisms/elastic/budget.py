@@ -14,15 +14,19 @@ from dovetail.core.view import View
 
 @dataclass(frozen=True, slots=True)
 class GpuLimit:
-    """At most `gpus` GPUs for the jobs with this code in a column of labels."""
+    """At most `gpus` GPUs for the jobs with one of these codes in a column of labels."""
 
     labels: Labels
-    code: int
+    codes: frozenset[int]
     gpus: int
 
     def members(self, jobs: Ints) -> Ints:
         """Returns the positions of the limited jobs."""
-        return np.flatnonzero(self.labels.codes[jobs] == self.code)
+        return np.flatnonzero(np.isin(self.labels.codes[jobs], list(self.codes)))
+
+    def limits(self, job: int) -> bool:
+        """Returns whether a job counts."""
+        return int(self.labels.codes[job]) in self.codes
 
 
 def staying(view: View) -> list[int]:
@@ -70,7 +74,8 @@ def pool_of(view: View) -> Pool:
 def is_limited(view: View) -> bool:
     """Returns whether queues or GPU types limit jobs, beside the size of the pool."""
     occupancy = view.plan.occupancy
-    return bool(occupancy.quota or occupancy.node_sets.groups_of or view.jobs.gpu_type.names)
+    owned = occupancy.tenants is not None or occupancy.node_sets.groups_of
+    return bool(owned or view.jobs.gpu_type.names)
 
 
 def limits(view: View) -> list[GpuLimit]:
@@ -78,20 +83,30 @@ def limits(view: View) -> list[GpuLimit]:
     if not is_limited(view):
         return []
     jobs, stay, sets = view.jobs, staying(view), view.plan.occupancy.node_sets
-    limits_now: list[GpuLimit] = []
-    for queue, quota in sorted(view.plan.occupancy.quota.items()):
-        if queue in jobs.queue.names:
-            code = jobs.queue.names.index(queue)
-            held = sum(view.running[j].gpus for j in stay if jobs.queue.codes[j] == code)
-            limits_now.append(GpuLimit(jobs.queue, code, max(0, quota - held)))
+    limits_now = _of_tenants(view, stay)
     for code, name in enumerate(jobs.queue.names):
         if name in sets.groups_of:
             allowed = sets.union(Shape(1, groups=sets.groups_of[name]))
-            limits_now.append(GpuLimit(jobs.queue, code, _left(view, stay, allowed)))
+            codes = frozenset((code,))
+            limits_now.append(GpuLimit(jobs.queue, codes, _left(view, stay, allowed)))
     for code, kind in enumerate(jobs.gpu_type.names):
         allowed = sets.union(Shape(1, kind))
-        limits_now.append(GpuLimit(jobs.gpu_type, code, _left(view, stay, allowed)))
+        codes = frozenset((code,))
+        limits_now.append(GpuLimit(jobs.gpu_type, codes, _left(view, stay, allowed)))
     return limits_now
+
+
+def _of_tenants(view: View, stay: Sequence[int]) -> list[GpuLimit]:
+    """Returns the limits of whole queues, accounts and QOS."""
+    tenants = view.plan.occupancy.tenants
+    found: list[GpuLimit] = []
+    for label, values, most in () if tenants is None else tenants.shared_by():
+        column: Labels = getattr(view.jobs, label)
+        codes = frozenset(code for code, name in enumerate(column.names) if name in values)
+        if codes:
+            held = sum(view.running[j].gpus for j in stay if int(column.codes[j]) in codes)
+            found.append(GpuLimit(column, codes, max(0, most - held)))
+    return found
 
 
 def _left(view: View, stay: Sequence[int], allowed: int) -> int:
@@ -192,4 +207,4 @@ class Budget:
         return low <= self._whole and all(low <= self._limits[i].gpus for i in self._touched(job))
 
     def _touched(self, job: int) -> list[int]:
-        return [i for i, m in enumerate(self._limits) if m.labels.codes[job] == m.code]
+        return [i for i, m in enumerate(self._limits) if m.limits(job)]

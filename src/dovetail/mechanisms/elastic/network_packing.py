@@ -36,13 +36,7 @@ def machine_pool(view: View) -> Pool:
     And unless every job may use all of them.
     """
     cluster = view.cluster
-    owners = view.plan.occupancy.node_sets.groups_of
-    if owners:
-        where, queue = "packing=network", min(owners)
-        raise InputError(where, f"queue {queue} owns nodes of its own", "use packing=none")
-    if any(level != "node" for level in view.jobs.topology.names if demands(level)):
-        why = "some jobs demand a level of the topology other than node"
-        raise InputError("packing=network", why, "use packing=none")
+    _check_open(view)
     sizes = {(g.gpus_per_node, g.gpu_type) for g in cluster.groups if g.nodes}
     per_machine = max(size for size, _ in sizes)
     if len(sizes) > 1 or per_machine & (per_machine - 1):
@@ -56,6 +50,19 @@ def machine_pool(view: View) -> Pool:
         n for n in range(cluster.nodes) if n not in taken and not cluster.state_of.get(n)
     )
     return Pool(per_machine * len(machines), per_machine, machines)
+
+
+def _check_open(view: View) -> None:
+    """Raises InputError unless every job may use every machine."""
+    occupancy, why = view.plan.occupancy, ""
+    if occupancy.node_sets.groups_of:
+        why = f"queue {min(occupancy.node_sets.groups_of)} owns nodes of its own"
+    elif any(level != "node" for level in view.jobs.topology.names if demands(level)):
+        why = "some jobs demand a level of the topology other than node"
+    elif occupancy.tenants is not None and occupancy.tenants.has_reservations:
+        why = "it needs machines that are open to every job, without reservations"
+    if why:
+        raise InputError("packing=network", why, "use packing=none")
 
 
 def regulated(view: View, pool: Pool, who: Contenders, shares: Ints) -> Ints:

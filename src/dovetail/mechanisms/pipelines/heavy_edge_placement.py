@@ -17,6 +17,7 @@ from dovetail.algorithms.pipeline_time import Links
 from dovetail.algorithms.refined_replicas import refined_replicas
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import PipelineStage, Shape
+from dovetail.core.node_sets import ALL_NODES
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.passes import NO_ROOM, Because, behind
 from dovetail.core.placement import Spans
@@ -90,10 +91,11 @@ class GraphSeats:
 
     def _searched(self, graph: Graph, shape: Shape, rule: Placing) -> Spans | None:
         """Returns spans with each replica on one server, for several widths, on few servers."""
-        # The quota was checked for the job's own GPUs; larger trial sizes must not count.
-        free = replace(shape, queue="")
+        # Limits were checked for the job's own GPUs; larger trial sizes must not count.
+        free = replace(shape, queue="", account="", qos="", user="", reservation="", length_s=0.0)
+        allowed = self._open_to(shape)
         for gpus in range(shape.gpus, self._occupancy.free_gpus + 1):
-            spans = rule.find(self._occupancy, free, gpus)
+            spans = rule.find(self._occupancy, free, gpus, among=allowed)
             if spans is None:
                 return None
             ranked = self._ranked(graph, spans)
@@ -112,7 +114,7 @@ class GraphSeats:
     def _with_room(self, shape: Shape, slices: int, rule: Placing) -> Spans | None:
         """Returns servers in the order of a rule, with GPUs for whole replicas on each."""
         found = (
-            self._among(allowed, shape.gpus, slices, rule)
+            self._among(allowed & self._open_to(shape), shape.gpus, slices, rule)
             for allowed in self._occupancy.node_sets.near(shape)
         )
         return next((spans for spans in found if spans is not None), None)
@@ -136,6 +138,11 @@ class GraphSeats:
         """Returns whether the empty cluster has room for all replicas, each on one server."""
         sets = self._occupancy.node_sets.near(shape)
         return any(self._fits_among(graph, shape, allowed) for allowed in sets)
+
+    def _open_to(self, shape: Shape) -> int:
+        """Returns the nodes that limits and reservations leave to jobs of a shape."""
+        tenants = self._occupancy.tenants
+        return ALL_NODES if tenants is None else tenants.nodes(shape, shape.gpus)
 
     def _fits_among(self, graph: Graph, shape: Shape, allowed: int) -> bool:
         cluster = self._view.cluster
