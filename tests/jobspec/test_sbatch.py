@@ -332,6 +332,22 @@ def test_what_has_no_effect_is_said(tmp_path: Path, said: str, why: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("said", "topology"),
+    [
+        ("--nodes=1 --gpus=4", "node"),
+        ("-N1 --gres=gpu:2", "node"),
+        ("--nodes=1 --gpus=1", ""),
+        ("--nodes=2 --gpus=4", ""),
+        ("--gpus=4", ""),
+    ],
+)
+def test_one_node_is_demanded_where_the_script_says_one(
+    tmp_path: Path, said: str, topology: str
+) -> None:
+    assert one(tmp_path, f"#SBATCH {said}").topology == topology
+
+
+@pytest.mark.parametrize(
     ("said", "why"),
     [
         ("--constraint=a100&nvlink", "list types of GPU, as in a100|v100"),

@@ -4,7 +4,7 @@ import pytest
 from physics_scene import a_model
 
 from dovetail.core.errors import InputError
-from dovetail.physics.zoo.device import device, devices
+from dovetail.physics.zoo.device import device, device_memory_bytes, devices, time_factor
 from dovetail.physics.zoo.models import Catalogue, lookup, seconds_per_iteration, shipped_sets, zoo
 from dovetail.physics.zoo.profile_file import ProfileSet
 
@@ -117,6 +117,21 @@ def test_a_set_from_a_file_joins_the_catalogue_after_ours() -> None:
     assert catalogue.lookup("bert", family="scene").full_name == "scene/bert"
     assert catalogue.lookup("plain64").full_name == "scene/bert"
     assert len(catalogue.profiles) == len(zoo()) + 2
+
+
+def test_a_mig_instance_has_its_part_of_the_gpu() -> None:
+    half, whole = device("A100-80GB_3g.40gb"), device("a100-80gb")
+    assert half.speed.value == pytest.approx(whole.speed.value * 3 / 7)
+    assert half.memory_bytes.value == 40 * 2**30
+    assert device("h100-1g.10gb").speed.value == pytest.approx(device("h100").speed.value / 7)
+    assert device_memory_bytes("1g.10gb") == 10 * 2**30
+    assert time_factor("a100", "a100-7g.40gb") == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["1g.10gb", "t4-1g.5gb", "a100-8g.40gb", "a100-1g.80gb", "a100-"])
+def test_what_is_no_mig_instance_of_a_known_gpu_has_no_speed(name: str) -> None:
+    with pytest.raises(InputError, match="its speed is unknown"):
+        device(name)
 
 
 def test_devices_are_found_by_any_name() -> None:

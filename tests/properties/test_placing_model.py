@@ -1,14 +1,17 @@
 """`Placing.find` beside a definition of each rule that tries everything, slowly."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import Row, Stage
-from dovetail.core.cluster import Cluster
-from dovetail.core.placement import Spans
+from dovetail.core.cluster import Cluster, Link
+from dovetail.core.placement import Placement, Spans
 from dovetail.core.placing import Placing
+from dovetail.core.tenants import QueueSpec
 
 CONSOLIDATE = st.sampled_from(["strict", "prefer", "none"])
 CHOICE = st.sampled_from(["best-fit", "first-fit", "most-free"])
@@ -46,6 +49,78 @@ def test_a_gang_goes_where_the_definition_says(
         assert sum(g for _, g in found) == need
         assert all(0 < g <= allowed[n] for n, g in found)
         assert len({n for n, _ in found}) == len(found)
+
+
+RACK = 2
+"""Nodes that a rack of the next test joins."""
+
+
+@settings(max_examples=400)
+@given(
+    situation=situations(),
+    types=st.sampled_from([(), ("t4",), ("t4", "v100"), ("v100", "t4"), ("h100", "v100")]),
+    owned=st.booleans(),
+    topology=st.sampled_from(["", "node", "node?", "rack", "rack?"]),
+    consolidate=CONSOLIDATE,
+    choice=CHOICE,
+)
+def test_a_gang_goes_to_the_first_of_its_sets_of_nodes_that_has_room(
+    situation: tuple[Cluster, list[int], int, str],
+    types: tuple[str, ...],
+    owned: bool,
+    topology: str,
+    consolidate: str,
+    choice: str,
+) -> None:
+    cluster, busy, need, _ = situation
+    last = cluster.groups[-1]
+    if owned:
+        queues = (QueueSpec("q", groups=(last.name,)),)
+        cluster = replace(cluster, queues=queues)
+    cluster = replace(cluster, links=(Link("rack", 1e9, nodes=RACK), Link("fabric", 1e9)))
+    rows = [Row(b, 5) for b in busy if b]
+    asks = Row(need, 5, gpu_type="|".join(types), topology=topology, queue="q")
+    stage = Stage([*rows, asks], "fifo", cluster)
+    held = [n for n, b in enumerate(busy) if b]
+    stage.run_jobs(*[(j, ((n, busy[n]),)) for j, n in enumerate(held)])
+    occupancy = stage.view.plan.occupancy
+    found = Placing(consolidate, choice).find(occupancy, stage.view.shape(len(rows)))
+    sets = [
+        [
+            node
+            for node in range(cluster.nodes)
+            if kind in ("", cluster.group_of(node).gpu_type)
+            and (not owned or cluster.group_of(node) == last)
+        ]
+        for kind in types or ("",)
+    ]
+    free = {n: g - busy[n] for n, g in enumerate(cluster.installed) if cluster.is_open(n)}
+
+    def on(nodes: Sequence[int]) -> Spans | None:
+        largest = max((cluster.installed[n] for n in nodes), default=0)
+        there = {n: free[n] for n in nodes if n in free}
+        return defined(cluster, there, largest, need, consolidate, choice)
+
+    tries: list[Spans | None] = []
+    for nodes in sets if topology.startswith("node") else ():
+        one = _one({n: free[n] for n in nodes if n in free}, need, choice)
+        tries.append(None if one is None else ((one, need),))
+    for nodes in sets if topology.startswith("rack") else ():
+        tries += [on(rack) for rack in _racks(nodes, free, choice)]
+    if topology in ("", "node?", "rack?"):
+        tries += [on(nodes) for nodes in sets]
+    assert found == next((spans for spans in tries if spans is not None), None)
+    if found is not None:
+        occupancy.hold(len(rows), Placement(found))
+
+
+def _racks(nodes: Sequence[int], free: dict[int, int], choice: str) -> list[list[int]]:
+    """Returns the nodes of each rack among `nodes`, the racks in order of choice."""
+    racks: dict[int, list[int]] = {}
+    for node in nodes:
+        racks.setdefault(node // RACK, []).append(node)
+    sign = {"best-fit": 1, "most-free": -1, "first-fit": 0}[choice]
+    return sorted(racks.values(), key=lambda rack: sign * sum(free.get(n, 0) for n in rack))
 
 
 def defined(

@@ -148,6 +148,8 @@ def test_faster_gpus_bound_the_jobs_that_may_use_them() -> None:
     speed = device("a100").speed.value / device("v100").speed.value
     found = bound(trace_of(row), options, RIGID)
     assert found.mean_jct_s == pytest.approx(100.0 / speed)
+    slower = bound(trace_of(replace(row, gpu_type="a100|v100")), options, RIGID)
+    assert slower.mean_jct_s == pytest.approx(100.0), "its length is that on an A100"
     on_v100 = bound(trace_of(replace(row, gpu_type="v100")), options, RIGID)
     assert on_v100.mean_jct_s == pytest.approx(100.0)
 

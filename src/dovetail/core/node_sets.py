@@ -89,12 +89,11 @@ class NodeSets:
 
     def holds(self, shape: Shape, nodes: Iterable[int]) -> bool:
         """Returns whether a job of a shape may run on these nodes together."""
-        used = 0
-        for node in nodes:
-            used |= 1 << node
+        together = tuple(nodes)
         width = self.width(shape.topology) if demands(shape.topology) else 0
-        near = not width or any(not used & ~block for block in self.blocks(width))
-        return near and any(not used & ~one for one in self.of(shape))
+        if width and len({node // width for node in together}) > 1:
+            return False
+        return any(all(one >> node & 1 for node in together) for one in self.of(shape))
 
     def width(self, topology: str) -> int:
         """Returns the nodes that one link of a level joins, 0 for all. Raises InputError."""

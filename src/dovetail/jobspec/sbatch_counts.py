@@ -124,7 +124,9 @@ def _fill_host(script: BatchScript, draft: JobDraft, *, gpus: int, tasks: int, n
         if not size:
             script.ignore(option, "0 means all memory of a node in Slurm; here it requests none")
         draft.put("memory", size * times, script.where(option), called=f"--{option}")
-    if "nodes" in script.options and nodes == gpus == 1:
+    if "nodes" in script.options and nodes == 1:
+        if gpus > 1:
+            draft.put("topology", "node", script.where("nodes"), called="--nodes")
         script.ignored[:] = [line for line in script.ignored if " --nodes " not in line]
 
 

@@ -1,7 +1,7 @@
 """The physics of a cluster: each job by its model's profile, placed where it is placed.
 
-Speeds are relative to the job alone on its requested GPUs, well placed, on the cluster's first
-GPU type, as `duration_s` of a trace is.
+Speeds are relative to the job alone on its requested GPUs, well placed, as `duration_s` of a trace
+is: on the first type of its list that the cluster has, else on the cluster's first type.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dovetail.physics.linear import LinearBatches, LinearSpeed, LinearStructure
 from dovetail.physics.modelled.batches import ModelBatches
 from dovetail.physics.modelled.job_models import JobModels, ModelStructure
 from dovetail.physics.modelled.memory import ModelMemory
-from dovetail.physics.modelled.sharing import ModelSharing, WorkerSlowdowns
+from dovetail.physics.modelled.sharing import DeviceTimes, ModelSharing, WorkerSlowdowns
 from dovetail.physics.modelled.speed import ModelSpeed
 from dovetail.physics.sharing.interleave import InterleaveRule
 from dovetail.physics.sharing.pair_law import Injected, Interference
@@ -38,13 +38,13 @@ def placed_physics(
     """
     law, rule = interference or Injected(), interleaving or InterleaveRule()
     models = JobModels(jobs, cluster, catalogue, rule, by_count=by_count)
-    devices = _time_factors(cluster)
+    devices = _time_factors(cluster, jobs)
     slowdowns = WorkerSlowdowns(models, law, devices)
     batches = ModelBatches(models, LinearBatches(jobs, law), slowdowns)
     structure = LinearStructure(jobs)
     return Physics(
         speed=ModelSpeed(models, LinearSpeed(structure), batches),
-        sharing=ModelSharing(models, law, slowdowns, mixed_types=bool(devices)),
+        sharing=ModelSharing(models, law, slowdowns, mixed_types=devices is not None),
         memory=ModelMemory(models),
         batches=batches,
         structure=ModelStructure(models, structure),
@@ -66,9 +66,11 @@ def startups_s(jobs: JobTable, catalogue: Catalogue) -> tuple[float, ...]:
     return tuple(startups)
 
 
-def _time_factors(cluster: Cluster) -> list[float]:
-    """Returns, per node, its iteration time over that of the first type; empty if all alike."""
+def _time_factors(cluster: Cluster, jobs: JobTable) -> DeviceTimes | None:
+    """Returns the iteration times on the nodes of a cluster; None if all types are alike."""
     types = [g.gpu_type for g in cluster.groups]
     if len(set(types)) < 2:
-        return []
-    return [time_factor(types[0], cluster.group_of(n).gpu_type) for n in range(cluster.nodes)]
+        return None
+    nodes = [time_factor(types[0], cluster.group_of(n).gpu_type) for n in range(cluster.nodes)]
+    of_type = {kind.casefold(): time_factor(types[0], kind) for kind in types}
+    return DeviceTimes(nodes, of_type, jobs)

@@ -29,7 +29,13 @@ from dovetail.core.node_sets import ALL_NODES
 from dovetail.core.policy import Policy
 from dovetail.core.trace import Trace
 from dovetail.physics.sharing.interleave import InterleaveRule, exclusive_s
-from dovetail.study.cluster_parts import fastest, gpu_speeds, joined, parts_of
+from dovetail.study.cluster_parts import (
+    fastest,
+    gpu_speeds,
+    joined,
+    parts_of,
+    requested_speeds,
+)
 from dovetail.study.options import Options
 from dovetail.study.run import build_physics, placeable
 
@@ -91,7 +97,9 @@ def bound(trace: Trace, options: Options, powers: Powers) -> LowerBounds:
     physics = build_physics(trace, options)
     parts, nodes_of = parts_of(trace, options.cluster)
     speeds = gpu_speeds(options.cluster, physics)
-    demand = _demand(trace, options, powers, physics, _Gpus(speeds, nodes_of))
+    alike = set(speeds) == {1.0} and len({g.gpu_type for g in options.cluster.groups}) < 2
+    over = np.ones(len(trace)) if alike else requested_speeds(trace, physics)
+    demand = _demand(trace, options, powers, physics, _Gpus(speeds, nodes_of, over))
     if len(parts) == 1:
         return lower_bounds(demand, _capacity(trace, options, speeds, parts[0].nodes), powers)
     found = [
@@ -107,31 +115,34 @@ def bound(trace: Trace, options: Options, powers: Powers) -> LowerBounds:
 class _Gpus(NamedTuple):
     """The speed of the GPUs of each node, and the nodes that each job may use.
 
-    All areas are in GPU-seconds of the first type: a GPU of twice its speed supplies two a second,
-    and a job that holds it gains as much.
+    All areas are in GPU-seconds of the type that the first job requests: a GPU of twice its speed
+    supplies two a second, and a job that holds it gains as much. `over` is the speed of that type
+    over the one for which a job's length is known.
     """
 
     speeds: list[float]
     nodes_of: list[int]
+    over: Floats
 
 
 def _demand(
     trace: Trace, options: Options, powers: Powers, physics: Physics, where: _Gpus
 ) -> JobDemand:
     """Returns the demand of all jobs."""
-    jobs, alike = trace.jobs, set(where.speeds) == {1.0}
-    best = np.ones(len(trace)) if alike else fastest(where.speeds, where.nodes_of)
+    jobs, alike = trace.jobs, set(where.speeds) == {1.0} and bool((where.over == 1.0).all())
+    best = np.ones(len(trace)) if alike else fastest(where.speeds, where.nodes_of) * where.over
     shareable = bool(jobs.shareable.any())
     if powers == Powers(interleaving=True):
         capacity = _capacity(trace, options, where.speeds, ALL_NODES)
-        demand = _interleaved(trace, physics, capacity, best)
+        demand = _interleaved(trace, physics, capacity, where.over, best)
     elif powers.elastic:
         demand = _elastic(trace, physics, where)
     elif alike:
         demand = rigid_demand(jobs.submit_s, _shortest_s(trace, physics), jobs.gpus)
     else:
         shortest_s = _shortest_s(trace, physics)
-        demand = plain_demand(jobs.submit_s, shortest_s / best, shortest_s * jobs.gpus)
+        area_gpu_s = shortest_s * jobs.gpus / where.over
+        demand = plain_demand(jobs.submit_s, shortest_s / best, area_gpu_s)
     if (powers.sharing or (powers.interleaving and powers.elastic)) and shareable:
         demand = demand.shared(INTERLEAVED_MAX if powers.interleaving else PAIR_MAX)
     return demand
@@ -151,7 +162,7 @@ def _shortest_s(trace: Trace, physics: Physics) -> Floats:
 
 
 def _interleaved(
-    trace: Trace, physics: Physics, capacity: SpeedTimeline, best: Floats
+    trace: Trace, physics: Physics, capacity: SpeedTimeline, over: Floats, best: Floats
 ) -> JobDemand:
     """Returns the demand of jobs on their requested GPUs whose stages may take turns.
 
@@ -166,7 +177,7 @@ def _interleaved(
     share[known, :-1] = np.minimum(stage_s[known] / alone_s[known, None], 1.0)
     share[known, -1] = 1 / INTERLEAVED_MAX
     shortest_s = _shortest_s(trace, physics)
-    busy_gpu_s = share * (shortest_s * jobs.gpus)[:, None]
+    busy_gpu_s = share * (shortest_s * jobs.gpus / over)[:, None]
     return interleaved_demand(jobs.submit_s, shortest_s / best, busy_gpu_s, capacity).demand
 
 
@@ -178,7 +189,7 @@ def _elastic(trace: Trace, physics: Physics, where: _Gpus) -> JobDemand:
     """
     jobs = trace.jobs
     curves: list[ScalingCurve] = []
-    known: dict[tuple[int, int, int, int], int] = {}
+    known: dict[tuple[int, int, int, int, float], int] = {}
     which = np.zeros(len(trace), np.int64)
     columns = zip(
         physics.kind_of.tolist(),
@@ -187,16 +198,18 @@ def _elastic(trace: Trace, physics: Physics, where: _Gpus) -> JobDemand:
         jobs.max_gpus.tolist(),
         jobs.elastic.tolist(),
         where.nodes_of,
+        where.over.tolist(),
         strict=True,
     )
-    for job, (kind, gpus, low, high, elastic, nodes) in enumerate(columns):
-        key = (kind, low, high, nodes) if elastic else (kind, gpus, gpus, nodes)
+    for job, (kind, gpus, low, high, elastic, nodes, over) in enumerate(columns):
+        least, most = (low, high) if elastic else (gpus, gpus)
+        key = (kind, least, most, nodes, over)
         if key not in known:
             known[key] = len(curves)
             counts = range(key[1], key[2] + 1)
             tops = [(g, physics.speed.top(job, g)) for g in counts]
             own = {s for node, s in enumerate(where.speeds) if nodes >> node & 1}
-            points = _fastest_of([(g * s, top * s) for s in sorted(own) for g, top in tops])
+            points = _fastest_of([(g * s, top * s * over) for s in sorted(own) for g, top in tops])
             curves.append(ScalingCurve.of(list(points), list(points.values())))
         which[job] = known[key]
     return elastic_demand(jobs.submit_s, trace.duration_s, which, curves)

@@ -47,15 +47,27 @@ def parts_of(trace: Trace, cluster: Cluster) -> tuple[list[ClusterPart], list[in
 
 
 def gpu_speeds(cluster: Cluster, physics: Physics) -> list[float]:
-    """Returns, per node, the speed of its GPUs over that of the first group's.
+    """Returns, per node, the speed of its GPUs over those that the first job requests.
 
     A type of GPU speeds up every job alike (`physics.placed`), so one job tells for all.
     """
-    speeds = [1.0] * cluster.nodes
-    if len({group.gpu_type for group in cluster.groups}) > 1:
-        for node in range(cluster.nodes):
-            speeds[node] = 1.0 / physics.sharing.slowdown(0, Placement(((node, 1),)), ())
-    return speeds
+    if len({group.gpu_type for group in cluster.groups}) < 2:
+        return [1.0] * cluster.nodes
+    return [_speed(physics, 0, node) for node in range(cluster.nodes)]
+
+
+def requested_speeds(trace: Trace, physics: Physics) -> Floats:
+    """Returns, per job, the speed of the GPUs that the first job requests over its own."""
+    _, examples, which = np.unique(
+        trace.jobs.gpu_type.codes, return_index=True, return_inverse=True
+    )
+    first = _speed(physics, 0, 0)
+    over = np.array([_speed(physics, job, 0) / first for job in examples.tolist()])
+    return over[which]
+
+
+def _speed(physics: Physics, job: int, node: int) -> float:
+    return 1.0 / physics.sharing.slowdown(job, Placement(((node, 1),)), ())
 
 
 def fastest(speeds: Sequence[float], nodes_of: Sequence[int]) -> Floats:

@@ -87,6 +87,7 @@ class StatusPublisher:
 
     def _nodes(self) -> tuple[NodeStatus, ...]:
         cluster = self._tables.state.view.cluster
+        owners = [(queue.name, queue.groups) for queue in cluster.queues if queue.groups]
         return tuple(
             NodeStatus(
                 node,
@@ -94,6 +95,7 @@ class StatusPublisher:
                 health.gpus,
                 health.heard_s,
                 cluster.group_of(node).gpu_type,
+                tuple(q for q, groups in owners if cluster.group_of(node).name not in groups),
             )
             for node, health in enumerate(self._monitor.nodes)
         )

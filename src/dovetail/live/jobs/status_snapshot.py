@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from dovetail.core.messages import Reason
+from dovetail.core.node_sets import is_of_type
 from dovetail.core.placement import Placement
 from dovetail.core.units import LONG_AGO_S
 from dovetail.live.jobs.record import GangMember
@@ -17,13 +18,21 @@ from dovetail.live.jobs.record import GangMember
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """One node: its state, when its agent was last heard, and its GPUs by name."""
+    """One node: its state, when its agent was last heard, and its GPUs by name.
+
+    Jobs of the queues in `closed_to` may not use it: these own other nodes.
+    """
 
     node: int
     state: str
     gpus: tuple[str, ...]
     heard_s: float = LONG_AGO_S
     gpu_type: str = ""
+    closed_to: tuple[str, ...] = ()
+
+    def suits(self, queue: str, gpu_type: str) -> bool:
+        """Returns whether jobs of a queue that request a type of GPU may use the node."""
+        return is_of_type(self.gpu_type, gpu_type) and queue not in self.closed_to
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from dovetail.core.cluster import DOWN, DRAINING
-from dovetail.core.node_sets import is_of_type
 from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.status_snapshot import JobStatus, SnapshotIndex, StatusSnapshot
@@ -125,9 +124,9 @@ def _closed_text(snapshot: StatusSnapshot) -> list[str]:
 
 
 def _free_to(job: StoredJob, snapshot: StatusSnapshot) -> dict[int, int]:
-    """Returns the number of free GPUs on each node that is up and has the GPU type of a job."""
-    kind = job.spec.gpu_type
-    fitting = {n.node for n in snapshot.nodes if is_of_type(n.gpu_type, kind)}
+    """Returns the number of free GPUs on each node that is up and that a job may use."""
+    spec = job.spec
+    fitting = {n.node for n in snapshot.nodes if n.suits(spec.queue, spec.gpu_type)}
     return {node: gpus for node, gpus in snapshot.free_gpus().items() if node in fitting}
 
 

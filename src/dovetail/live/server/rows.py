@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dovetail.core.cluster import UP
-from dovetail.core.node_sets import is_of_type
 from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.job_request import is_preemptible
 from dovetail.live.jobs.lifecycle import TERMINAL, State
@@ -105,8 +104,8 @@ def reason_code(job: StoredJob, index: SnapshotIndex) -> str:
 
 def is_closed_to(job: StoredJob, index: SnapshotIndex) -> bool:
     """True if a job in the queue fits on all nodes together, and not on those that are up."""
-    kind, needed = job.spec.gpu_type, job.spec.min_gpus
-    nodes = [n for n in index.snapshot.nodes if is_of_type(n.gpu_type, kind)]
+    spec, needed = job.spec, job.spec.min_gpus
+    nodes = [n for n in index.snapshot.nodes if n.suits(spec.queue, spec.gpu_type)]
     up = sum(len(n.gpus) for n in nodes if n.state == UP)
     return job.number in index.rank and up < needed <= sum(len(n.gpus) for n in nodes)
 

@@ -45,7 +45,8 @@ class JobModels:
         self.gpus_per_node = max(g.gpus_per_node for g in cluster.groups)
         self.gpus: list[int] = []
         self.profile: list[ModelProfile | None] = []
-        self.kinds = Kinds(_keys(jobs, 0))
+        self._mixed = len({g.gpu_type for g in cluster.groups}) > 1
+        self.kinds = Kinds(self._keys(jobs, 0))
         self.kind = self.kinds.numbers
         self.batch: list[float] = []
         self._loads: dict[tuple[int, int, int], GpuLoad] = {}
@@ -57,7 +58,7 @@ class JobModels:
 
     def admit(self, jobs: JobTable) -> None:
         """Adds the rows appended to the job table."""
-        keys = _keys(jobs, len(self.gpus))
+        keys = self._keys(jobs, len(self.gpus))
         self._take(jobs)
         self._add_kinds(jobs, self.kinds.admit(keys))
 
@@ -115,6 +116,17 @@ class JobModels:
         ):
             return 1.0
         return self.relative_to(job, gpus, nodes, steps)
+
+    def _keys(self, jobs: JobTable, first: int) -> Ints:
+        """Returns the keys of kinds, from one job on: model, GPUs, batch, graph, type of GPU.
+
+        The type tells where a run time was measured, which matters only where types differ.
+        """
+        rows = slice(first, None)
+        labels = [jobs.model.codes[rows], jobs.graph_code[rows]]
+        labels += [jobs.gpu_type.codes[rows]] if self._mixed else []
+        model, *others = (codes.astype(np.int64) for codes in labels)
+        return np.stack([model, jobs.gpus[rows], jobs.batch_size[rows], *others])
 
     def _node_size(self, profile: ModelProfile | None) -> int:
         if self.by_count:
@@ -188,10 +200,3 @@ class ModelStructure:
         if models.profile[job] is None:
             return self._linear.scale(job)
         return 1.0 / models.relative_to(job, 1, 1)
-
-
-def _keys(jobs: JobTable, first: int) -> Ints:
-    """Returns the keys of kinds, from one job on: model, requested GPUs, batch and graph."""
-    rows = slice(first, None)
-    labels = jobs.model.codes[rows].astype(np.int64), jobs.graph_code[rows].astype(np.int64)
-    return np.stack([labels[0], jobs.gpus[rows], jobs.batch_size[rows], labels[1]])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from dovetail.core.beliefs import Interleaving, Neighbour, Side
-from dovetail.core.job import Floats
+from dovetail.core.job import Floats, JobTable
+from dovetail.core.node_sets import types_of
 from dovetail.core.placement import Placement
 from dovetail.physics.modelled.job_models import JobModels
 from dovetail.physics.sharing.interleave import InterleaveCycles
@@ -19,14 +21,36 @@ from dovetail.physics.sharing.worker_slowdowns import (
 )
 
 
-class WorkerSlowdowns:
-    """How many times slower each worker of a job is than alone on a whole GPU of the first type.
+@dataclass(frozen=True, slots=True)
+class DeviceTimes:
+    """Iteration times by type of GPU, over that on the first type of the cluster.
 
-    `devices` is the iteration time on each node over that on the first type, empty if all alike.
+    On the GPUs of each node, and on those of each type that the cluster has.
+    """
+
+    nodes: Sequence[float]
+    of_type: Mapping[str, float]
+    jobs: JobTable
+    _requested: dict[str, float] = field(init=False, default_factory=dict)
+
+    def on(self, job: int, node: int) -> float:
+        """Returns the iteration time of a job on a node over that on the type it requests."""
+        wanted = self.jobs.gpu_type[job]
+        own = self._requested.get(wanted)
+        if own is None:
+            known = (self.of_type[kind] for kind in types_of(wanted) if kind in self.of_type)
+            own = self._requested[wanted] = next(known, 1.0)
+        return self.nodes[node] / own
+
+
+class WorkerSlowdowns:
+    """How many times slower each worker of a job is than alone on a whole GPU that it requests.
+
+    `devices` is None if all types of GPU are alike.
     """
 
     def __init__(
-        self, models: JobModels, interference: Interference, devices: Sequence[float]
+        self, models: JobModels, interference: Interference, devices: DeviceTimes | None
     ) -> None:
         self._models, self._interference, self._devices = models, interference, devices
         self._turns = InterleaveCycles(lambda: models.stages.known)
@@ -49,8 +73,9 @@ class WorkerSlowdowns:
             slow = [self._in_turns(job, placement, neighbours)] * placement.gpus
         else:
             slow = self._side_by_side(job, placement, neighbours)
-        if self._devices:
-            devices = [self._devices[node] for node, count in placement.spans for _ in range(count)]
+        if self._devices is not None:
+            on = self._devices.on
+            devices = [on(job, node) for node, count in placement.spans for _ in range(count)]
             slow = [s * d for s, d in zip(slow, devices, strict=True)]
         return slow
 
