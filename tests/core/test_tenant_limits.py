@@ -61,7 +61,7 @@ def test_limits_of_accounts_users_and_qos_count_what_is_held() -> None:
 def test_jobs_of_a_queue_with_groups_run_nowhere_else() -> None:
     cluster = Cluster(GROUPS, queues=(QueueSpec("s", groups=("small",)),))
     rows = [Row(4, 10, queue="s"), Row(4, 10, queue="s"), Row(8, 10)]
-    for policy in ("fifo:bypass=skip", "srtf", "sjf-bsbf", "muri-s:tick-s=0", "pollux"):
+    for policy in ("fifo:bypass=skip", "srtf", "sjf-bsbf", "muri-s:tick-s=0"):
         story = play(rows, policy, cluster)
         assert starts(story) == [0, 10, 0], policy
 

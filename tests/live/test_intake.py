@@ -182,7 +182,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"gpu_type": "h100"}, "unknown type of GPU 'h100'"),
     ({"queue": "reserch"}, "did you mean 'research'"),
-    ({"queue": "research", **gang(4)}, "never has more than 3"),
+    ({"queue": "research", **gang(4)}, "it asks for 4 GPUs, and queue research may hold 3 GPUs"),
     ({"array": 3}, "index of a task"),
     ({"name": "../../etc"}, "name"),
     ({"name": ""}, "name"),
