@@ -170,7 +170,7 @@ class Tenancy:
     ) -> list[int]:
         """Returns the jobs that the inner policy sees, in order of their turns."""
         if given.blocked or given.draft is not None:
-            first = [*given.blocked, *given.served]
+            first = [*given.ready, *given.blocked, *given.served]
             others = [job for job in jobs if job not in first]
             return [*first, *gate.beside(view, others, first)]
         return gate.first_turns(view, jobs) if makes_room else jobs

@@ -84,13 +84,13 @@ def specs_of(trace: Trace) -> list[JobSpec]:
 
 def _without_strangers(spec: JobSpec, cluster: Cluster) -> JobSpec:
     """Returns a job of a trace without labels that this cluster would refuse, as it has none."""
-    names = (
-        ("queue", cluster.queues),
-        ("account", cluster.accounts),
-        ("qos", cluster.qos),
-        ("reservation", cluster.reservations),
+    return replace(
+        spec,
+        queue=spec.queue if cluster.queues else "",
+        account=spec.account if cluster.accounts else "",
+        qos=spec.qos if cluster.qos else "",
+        reservation=spec.reservation if cluster.reservations else "",
     )
-    return replace(spec, **{name: "" for name, known in names if not known})
 
 
 @dataclass(slots=True)

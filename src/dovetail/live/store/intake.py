@@ -27,7 +27,7 @@ from dovetail.live.store.job_output import check_output
 from dovetail.live.store.largest_size import no_room, room_for
 from dovetail.live.store.record_codec import RESTORE, SELECT_JOBS, state_of, stored_job
 from dovetail.live.store.store import add_jobs, add_requests, next_number
-from dovetail.live.store.tenant_rules import TenantRules
+from dovetail.live.store.submit_limits import SubmitLimits
 from dovetail.wire.codec import plain
 from dovetail.wire.spec import CORRESPONDING, SINGLETON, JobSpec
 from dovetail.wire.spec_faults import faults
@@ -80,7 +80,7 @@ class Intake:
         self._cluster = cluster
         self._put = put
         self._home = home
-        self._tenants = TenantRules(cluster, policy)
+        self._tenants = SubmitLimits(cluster, policy)
 
     def submit(
         self, submissions: Sequence[Submission], *, key: str, user: str = ""

@@ -41,10 +41,14 @@ class Terms:
 
 @dataclass(slots=True)
 class Reclaimed:
-    """What reclaiming came to: a draft if any job was stopped, and when to look again."""
+    """What reclaiming came to: a draft if any job was stopped, and when to look again.
+
+    `ready` jobs find room on free GPUs, `served` ones on those of borrowers, `blocked` ones none.
+    """
 
     draft: Draft | None = None
     wake_s: float = inf
+    ready: list[int] = field(default_factory=list)
     served: list[int] = field(default_factory=list)
     blocked: list[int] = field(default_factory=list)
     notices: dict[int, float] = field(default_factory=dict)
@@ -67,6 +71,8 @@ class Reclaim:
         self._draft = view.plan.draft()
         self._holdings = standing.holdings.copy()
         self._begun: set[int] = set()
+        self._kept = False
+        self._claimed: set[int] = set()
         self._excess: list[float] | None = None
         self.result = Reclaimed()
 
@@ -78,7 +84,12 @@ class Reclaim:
         if tenants is not None and not tenants.room(shape, shape.gpus):
             return
         covered = self._holdings.guarantee(leaf, shape.gpu_type, shape.gpus)
-        if self._place(job, leaf) or covered is None:
+        if self._kept:
+            return
+        if self._place(job, leaf):
+            self.result.ready.append(job)
+            return
+        if covered is None:
             return
         borrowers = self._borrowers(leaf, covered)
         ready = [v for v in borrowers if self._due_s(v) <= view.now]
@@ -92,8 +103,15 @@ class Reclaim:
         """Places a job on free GPUs, or keeps what gets free for it."""
         view = self._standing.view
         tenants = self._draft.occupancy.tenants
-        may = tenants is None or tenants.room(view.shape(job), view.shape(job).gpus)
-        if not self._place(job, self._standing.leaf_of[job]) and may:
+        if self._kept or not (
+            tenants is None or tenants.room(view.shape(job), view.shape(job).gpus)
+        ):
+            return
+        if self._place(job, self._standing.leaf_of[job]):
+            self.result.ready.append(job)
+        else:
+            # Whatever gets free is for this job, so none behind it is tried.
+            self._kept = True
             self.result.blocked.append(job)
             self.result.because.append(Reason(GUARDED, job))
 
@@ -114,7 +132,8 @@ class Reclaim:
         found = []
         for victim, placement in self._draft.placed.items():
             theirs = standing.leaf_of.get(victim)
-            if theirs is None or victim in self._begun or covered[0] in standing.tree.path(theirs):
+            settled = victim in self._begun or victim in self._claimed
+            if theirs is None or settled or covered[0] in standing.tree.path(theirs):
                 continue
             if view.preemptible[victim] and self._holdings.is_lent(theirs, placement, mine):
                 found.append(victim)
@@ -200,6 +219,8 @@ class Reclaim:
             return
         result.blocked.append(job)
         result.because.append(Reason(LENT, job))
+        # The next job looks for borrowers of its own, lest their notices follow one another.
+        self._claimed.update(victims)
         for victim in victims:
             result.notices[victim] = self._noticed.get(victim, now)
             due_s = self._due_s(victim)

@@ -24,7 +24,7 @@ from dovetail.wire.spec import INFINITE, JobSpec
 FILE = "start the cluster with --cluster FILE to have some"
 
 
-class TenantRules:
+class SubmitLimits:
     """The rules of a cluster and of its policy for what users submit."""
 
     def __init__(self, cluster: Cluster, policy: Policy | None = None) -> None:

@@ -8,7 +8,7 @@ from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy
 from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
-from dovetail.live.store.tenant_rules import TenantRules
+from dovetail.live.store.submit_limits import SubmitLimits
 from dovetail.wire.spec import JobSpec
 
 CLUSTER = Cluster(
@@ -34,7 +34,7 @@ def settled(
     policy: str = "fifo", cluster: Cluster = CLUSTER, now_s: float = 1.0, **f: Any
 ) -> JobSpec:
     spec = JobSpec("job", ("true",), "/", **{"user": "ann", **f})
-    return TenantRules(cluster, parse_policy(policy)).settled("job", spec, lambda: now_s)
+    return SubmitLimits(cluster, parse_policy(policy)).settled("job", spec, lambda: now_s)
 
 
 def gang(gpus: int) -> dict[str, int]:
