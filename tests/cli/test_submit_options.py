@@ -33,7 +33,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("-c4", "--set cpus=8"),
         ("--export=ALL", "--env NAME=VALUE"),
         ("--nodelist=a", "the policy chooses the nodes"),
-        ("--account=a", "remove it: there are no accounts"),
+        ("--wckey=a", "remove it: use is not counted by key"),
         ("--no-requeue", "--set requeue=no"),
         ("--priority=3", "--set priority"),
         ("--signal=USR1", "write it as #SBATCH in the script"),

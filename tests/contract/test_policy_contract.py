@@ -70,6 +70,10 @@ VARIANTS = (
     "lucid:score-limit=4,unequal=true,load=0",
     "lucid:score-limit=4,unpack=0.9",
     "ticked:inner=tiresias:thresholds=20/60;inside=list,period-s=7",
+    "tenancy:inner=srtf,min-run-s=5,guard-s=30",
+    "tenancy:inner=backfill,budget=1,guard-s=20",
+    "tenancy:inner=afs-l,guard-s=25",
+    "tenancy:inner=sjf-bsbf,guard-s=25",
 )
 EVERY = [*OWN, *VARIANTS]
 BUSY = [name for name in EVERY if name not in IDLE]
@@ -219,8 +223,9 @@ def test_every_job_ends_when_the_forecast_is_wrong(name: str, forecast: str) -> 
     assert sorted(story.ended()) == list(range(25))
 
 
-ROTATES = ("max-min:overflow=least-recent",)
-"""Policies that say they rotate at every decision, however little has happened."""
+ROTATES = ("max-min:overflow=least-recent", "tenancy:inner=srtf,min-run-s=5,guard-s=30")
+"""Policies that say they rotate at every decision, however little has happened; and one that lets
+a starving job go first, and asks its inner policy about all others a second later."""
 
 
 @pytest.mark.parametrize("name", [name for name in BUSY if name not in ROTATES])

@@ -318,7 +318,7 @@ def test_what_cannot_be_kept_is_refused_with_its_line(
         ("--error=x.err", "errors go to the output file"),
         ("--signal=B:USR1@60", "USR1 is not sent"),
         ("--export=ALL", "the environment is not copied"),
-        ("--account=a", "there are no accounts or classes of service"),
+        ("--wckey=a", "use is not counted by key"),
         ("--verbose", "it changes only the output of sbatch"),
         ("--mem=0", "here it requests none"),
         ("--gres-flags=enforce-binding", "processes are not bound"),

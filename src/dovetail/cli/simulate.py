@@ -58,6 +58,7 @@ def simulate(
     from dovetail.report.tables import run_view
     from dovetail.study.folder import run_dict, write_run
     from dovetail.study.option_texts import check_window, read_options
+    from dovetail.study.tenant_notes import tenant_notes
     from dovetail.study.unused_powers import limit_notes
 
     options = read_options(option_texts)
@@ -78,7 +79,9 @@ def simulate(
 
     modelled = len(jobs) - int(result.number("jobs_without_model") or 0)
     powers = {policy: chosen.powers}
-    show(run_view(result, limit_notes(jobs, options, powers, modelled)))
+    notes = limit_notes(jobs, options, powers, modelled)
+    notes += tenant_notes(jobs.jobs, options.cluster, [chosen])
+    show(run_view(result, notes))
     if output is not None:
         click.echo(f"written to {output}", err=True)
 

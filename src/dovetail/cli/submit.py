@@ -27,6 +27,10 @@ COMMAND_KEY = "dovetail.cli.submit.command"
 """The key in click's context of the words after `--`."""
 
 
+UNLIKE = ("--home", "--json", "--qos")
+"""Options that are so short that many words look like them."""
+
+
 class SubmitCommand(click.Command):
     """A click command that leaves the words after `--` to the job, even if they are options."""
 
@@ -40,7 +44,7 @@ class SubmitCommand(click.Command):
             from dovetail.jobspec.sbatch_options import instead
 
             what, option = "submit has no such option", error.option_name
-            near = [name for name in error.possibilities or () if name not in ("--home", "--json")]
+            near = [name for name in error.possibilities or () if name not in UNLIKE]
             raise InputError(option, what, instead(option, near)) from None
 
 
@@ -59,6 +63,9 @@ class SubmitCommand(click.Command):
 @click.option("--chdir", "-D", "workdir", help="Working directory of the job.")
 @click.option("--partition", "-p", "queue", help="Queue of the job.")
 @click.option("--topology", help="Level where all its GPUs meet: node, or rack? for a wish.")
+@click.option("--account", "-A", help="Account that the job is charged to.")
+@click.option("--qos", "-q", help="Quality of service of the job.")
+@click.option("--reservation", help="Reservation whose nodes the job uses.")
 @click.option("--model", help="Model the job trains: a name of `dovetail models`, or your own.")
 @click.option("--trains", is_flag=True, help="The program uses dovetail.train.")
 @click.option("--shareable", is_flag=True, help="Allow another job on the same GPUs.")

@@ -49,6 +49,12 @@ STEP = "start: "
     default="local",
     help="local, local:SLOTS, or emulated:NODESxGPUS[@SPEED] (synthetic jobs).",
 )
+@click.option(
+    "--cluster",
+    default="",
+    metavar="FILE",
+    help="TOML file with queues, accounts, QOS and reservations. [default: none]",
+)
 @shown_option(
     "--forecast",
     default="declared",
@@ -100,6 +106,8 @@ def up(
         raise InputError(f"--listen {listen}", "it needs a port", "as in 127.0.0.1:7077")
     home = home.expanduser().absolute()
     profiles = tuple(str(Path(path).absolute()) for path in option_texts["profiles"])
+    file = option_texts.get("cluster", "")
+    option_texts["cluster"] = str(Path(file).absolute()) if file else ""
     context = click.get_current_context()
     last = {} if fresh else up_options.recalled(home, context)
     policy, engine = str(last.get("policy", policy)), str(last.get("engine", engine))

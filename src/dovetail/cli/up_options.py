@@ -13,7 +13,7 @@ from dovetail.core.errors import InputError
 
 FILE = "up.json"
 REMEMBERED = (
-    *("policy", "engine", "forecast", "belief", "placement", "switching", "physics"),
+    *("policy", "engine", "cluster", "forecast", "belief", "placement", "switching", "physics"),
     *("profiles", "interference", "cycle", "without", "seed"),
 )
 """The options in the file. --listen and sharing open the cluster to others: never implied."""

@@ -16,7 +16,7 @@ from dovetail.core.cluster import UP
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import JobTable
 from dovetail.core.messages import (
-    PREEMPTED,
+    BY_POLICY,
     READY,
     RECOVERING,
     ControllerChanged,
@@ -148,7 +148,7 @@ _DECISIONS = (Started, Retimed, Refused, Explained)
 
 def _is_event(fact: Fact) -> bool:
     if isinstance(fact, Stopped):
-        return fact.why != PREEMPTED
+        return fact.why not in BY_POLICY
     return not isinstance(fact, _DECISIONS)
 
 

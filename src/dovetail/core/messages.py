@@ -19,8 +19,9 @@ other limits of the share of each GPU it may use."""
 
 HOW = (START, RESUME, MOVE, RESIZE, ADJUST, LIMIT)
 
-PREEMPTED = "preempted"
-"""Why the policy stopped a job."""
+PREEMPTED, RECLAIMED = "preempted", "reclaimed"
+"""Why the policy stopped a job: for another one, or because its GPUs were lent and are due."""
+BY_POLICY = (PREEMPTED, RECLAIMED)
 
 NODE_DOWN = "node down"
 """Why a job stopped that the policy did not stop."""

@@ -182,9 +182,12 @@ class Plan:
 
 
 class Draft:
-    """An editable plan that records its changes and can go back to a savepoint."""
+    """An editable plan that records its changes and can go back to a savepoint.
 
-    __slots__ = ("_net", "_origin", "_plain", "_steps", "occupancy", "placed", "version")
+    `why` has the jobs that stop for another reason than `messages.PREEMPTED`.
+    """
+
+    __slots__ = ("_net", "_origin", "_plain", "_steps", "occupancy", "placed", "version", "why")
 
     def __init__(
         self,
@@ -200,6 +203,7 @@ class Draft:
         self._steps: list[Change] = []
         self._net: tuple[int, list[Change]] = (-1, [])
         self._plain = occupancy.plain_placements
+        self.why: dict[int, str] = {}
 
     @property
     def free_gpus(self) -> int:

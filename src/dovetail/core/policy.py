@@ -171,6 +171,14 @@ def registered() -> dict[str, Registered]:
     return dict(sorted(_registry.items()))
 
 
+def heeded(policy: Policy) -> frozenset[str]:
+    """Returns the wishes of jobs that a policy heeds beside its order: so far, `priority`.
+
+    A policy says so by an attribute `heeds`; one without it heeds none.
+    """
+    return frozenset(getattr(policy, "heeds", ()))
+
+
 def _entry_of(policy: Policy) -> Registered | None:
     """Returns the name with most parameters fixed that a policy answers to."""
     entries = [entry for entry in _registry.values() if entry.matches(policy)]

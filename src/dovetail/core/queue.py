@@ -175,7 +175,7 @@ class Scan:
     __slots__ = ("_active", "_heap", "_shape", "_tails")
 
     def __init__(
-        self, active: Mapping[int, SortedList], shapes: Sequence[Shape], max_gpus: int | None
+        self, active: Mapping[int, Sequence[Entry]], shapes: Sequence[Shape], max_gpus: int | None
     ) -> None:
         self._active = active
         self._tails: dict[int, Iterator[Entry]] = {}

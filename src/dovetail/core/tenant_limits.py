@@ -134,12 +134,16 @@ class TenantLimits:
 
     def room(self, shape: Shape, need: int) -> bool:
         """True if no counter of any GPU type forbids `need` more GPUs."""
+        return self.over(shape, need) is None
+
+    def over(self, shape: Shape, need: int) -> Limit | None:
+        """Returns a limit on GPUs of any type, or on jobs, that forbids `need` more GPUs."""
         for number in self._members_of(_owner_of(shape)):
             limit = self.limits[number]
             more = 1 if limit.counts_jobs else need
             if not limit.gpu_type and self.held[number] + more > limit.most:
-                return False
-        return True
+                return limit
+        return None
 
     def nodes(self, shape: Shape, need: int) -> int:
         """Returns the bit set of nodes where a job may start on `need` GPUs.

@@ -31,9 +31,10 @@ KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, 
 AMBIGUOUS = 0
 """The number of a name that two jobs of a file have."""
 _PLAIN = (
-    "trains", "shareable", "preemptible", "queue", "model", "recurrence", "gpu_type", "topology",
-    "priority", "batch_size", "cpus", "memory", "time_limit", "deadline", "duration", "hold",
-    "retries", "requeue", "grace", "paced", "begin", "kill_on_invalid_dep", "ntasks",
+    "trains", "shareable", "preemptible", "queue", "account", "qos", "reservation", "model",
+    "recurrence", "gpu_type", "topology", "priority",
+    "batch_size", "cpus", "memory", "time_limit", "deadline", "duration", "hold", "retries",
+    "requeue", "grace", "paced", "begin", "kill_on_invalid_dep", "ntasks",
 )  # fmt: skip
 
 

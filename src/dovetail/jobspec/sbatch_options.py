@@ -27,7 +27,8 @@ COUNTED = (
 """Options that together determine GPUs and their type, tasks, CPUs and memory."""
 DIRECT = {
     "job-name": "name", "array": "array", "output": "output", "chdir": "workdir",
-    "partition": "queue", "dependency": "after", "priority": "priority",
+    "partition": "queue", "account": "account", "qos": "qos", "reservation": "reservation",
+    "dependency": "after", "priority": "priority",
     "kill-on-invalid-dep": "kill_on_invalid_dep",
 }  # fmt: skip
 """Options with the same values as one of our fields."""
@@ -40,7 +41,7 @@ OTHER = ("time", "begin", "deadline", "signal", "export", "nice", "error")
 
 IGNORED: Mapping[str, str] = {
     **dict.fromkeys(("mail-type", "mail-user"), "no mail is sent"),
-    **dict.fromkeys(("account", "qos", "wckey"), "there are no accounts or classes of service"),
+    "wckey": "use is not counted by key; name an account",
     "comment": "comments are not stored",
     **dict.fromkeys(
         ("cpu-bind", "gpu-bind", "mem-bind", "hint", "distribution", "threads-per-core",
@@ -69,7 +70,7 @@ BARE = frozenset(
 NO_VALUE = ("hold", "requeue", "no-requeue", "oversubscribe")
 """Options that take no value."""
 REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(("nodelist", "exclude", "nodefile", "prefer", "reservation",
+    **dict.fromkeys(("nodelist", "exclude", "nodefile", "prefer",
                      "clusters", "cluster-constraint", "batch", "extra-node-info", "mincpus",
                      "gpus-per-socket"),
                     "the policy chooses the nodes; specify a GPU type with --gpus=TYPE:N"),

@@ -62,6 +62,11 @@ class AntMan:
             raise ValueError("utilisation is a part of a GPU's time, above zero")
 
     @property
+    def heeds(self) -> frozenset[str]:
+        """Returns `priority`, if that divides the classes."""
+        return frozenset({"priority"} if self.classes == "priority" else ())
+
+    @property
     def order(self) -> Order:
         """Ranks guaranteed jobs before opportunistic ones."""
         return Order(

@@ -23,7 +23,7 @@ from dovetail.core.order import Order
 from dovetail.core.parameters import check_period
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
-from dovetail.core.policy import Decision, Policy, name_of, register
+from dovetail.core.policy import Decision, Policy, heeded, name_of, register
 from dovetail.core.view import View
 from dovetail.mechanisms.calibration.goals import goal_of
 from dovetail.mechanisms.calibration.search import Means, Search
@@ -72,6 +72,11 @@ class Gimbal:
     def powers(self) -> frozenset[str]:
         """Returns the powers of the inner policy, and `restrict`."""
         return self.inner.powers | {"restrict"}
+
+    @property
+    def heeds(self) -> frozenset[str]:
+        """Returns the wishes of jobs that the inner policy heeds."""
+        return heeded(self.inner)
 
     @property
     def order(self) -> Order:

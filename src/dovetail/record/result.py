@@ -80,6 +80,31 @@ SPLIT_COLUMNS: Mapping[str, type[pl.DataType]] = {
 }
 """The columns of every frame in `RunResult.splits`."""
 
+SHARE_COLUMNS: Mapping[str, type[pl.DataType]] = {
+    "t_s": pl.Float64,
+    "until_s": pl.Float64,
+    "level": pl.String,
+    "tenant": pl.String,
+    "deserved_gpus": pl.Float64,
+    "asked_gpus": pl.Float64,
+    "held_gpus": pl.Float64,
+}
+"""The columns of `RunResult.shares`: means over periods; `level` is 'queue' or 'account'."""
+
+TENANT_COLUMNS: Mapping[str, type[pl.DataType]] = {
+    "level": pl.String,
+    "tenant": pl.String,
+    "jobs": pl.Int64,
+    "deserved_gpus": pl.Float64,
+    "asked_gpus": pl.Float64,
+    "held_gpus": pl.Float64,
+    "avg_wait_s": pl.Float64,
+    "avg_time_to_start_s": pl.Float64,
+    "preemptions": pl.Int64,
+    "reclaims": pl.Int64,
+}
+"""The columns of `RunResult.tenants`; `reclaims` are the preemptions that gave lent GPUs back."""
+
 COMPARISON_COLUMNS: Mapping[str, type[pl.DataType]] = {
     "policy": pl.String,
     "avg_jct_s": pl.Float64,
@@ -107,6 +132,10 @@ was nothing to estimate them from. `preemptions` may be a mean over replicates.
 """
 
 
+NO_SHARES = pl.DataFrame(schema=dict(SHARE_COLUMNS))
+NO_TENANTS = pl.DataFrame(schema=dict(TENANT_COLUMNS))
+
+
 @dataclass(frozen=True)
 class RunResult:
     """One policy on one trace.
@@ -114,7 +143,8 @@ class RunResult:
     `manifest`: policy, options, trace {name, jobs}, cluster {nodes, gpus, groups: a list of
     {name, nodes, gpus_per_node, gpu_type}}, seed, version. `summary`: DESIGN's summary keys.
     `gpu_seconds`: the kinds of `GPU_SECOND_KINDS`, which sum to the capacity. `splits`:
-    'size_class', 'user', 'queue', 'model' to a frame of `SPLIT_COLUMNS`.
+    'size_class', 'user', 'queue', 'model' to a frame of `SPLIT_COLUMNS`. `shares` and `tenants`
+    have rows if the cluster's file names queues or accounts.
     """
 
     manifest: dict[str, object]
@@ -124,6 +154,8 @@ class RunResult:
     spans: pl.DataFrame
     gpu_seconds: dict[str, float]
     splits: dict[str, pl.DataFrame]
+    shares: pl.DataFrame = field(default_factory=lambda: NO_SHARES)
+    tenants: pl.DataFrame = field(default_factory=lambda: NO_TENANTS)
 
     @property
     def policy(self) -> str:

@@ -18,6 +18,7 @@ from dovetail.core.cluster import DOWN, Cluster
 from dovetail.core.job import Floats
 from dovetail.core.messages import (
     MOVE,
+    RECLAIMED,
     RESIZE,
     Ended,
     Fact,
@@ -80,6 +81,7 @@ class Tally:
         self.finish_s = [NEVER_S] * n
         self.how: list[str] = [""] * n
         self.preemptions = [0] * n
+        self.reclaims: dict[int, int] = {}
         self.resizes = [0] * n
         self.moves = 0
         self.service_gpu_s = [0.0] * n
@@ -301,9 +303,11 @@ class Tally:
         self._running[job].progress_s = done_s - self.done_s[job]
 
     def _stopped(self, fact: Stopped) -> None:
-        t, job, _, done_s = fact
+        t, job, why, done_s = fact
         self._leave(job, t)
         self.preemptions[job] += 1
+        if why == RECLAIMED:
+            self.reclaims[job] = self.reclaims.get(job, 0) + 1
         self._wait(job, t, self.work_s[job] - done_s)
 
     def _ended(self, fact: Ended) -> None:

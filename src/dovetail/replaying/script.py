@@ -14,8 +14,8 @@ import numpy as np
 
 from dovetail.core.job import JobTable
 from dovetail.core.messages import (
+    BY_POLICY,
     NODE_DOWN,
-    PREEMPTED,
     Ended,
     Foreseen,
     NodeChanged,
@@ -121,7 +121,7 @@ def _lives(recording: Recording) -> list[list[ScriptedStay]]:
                 placed.discard(job)
                 # Preemptions are the policy's, and nodes go down by the capacity timeline: both
                 # happen again by themselves in the simulation.
-                if why not in (PREEMPTED, NODE_DOWN):
+                if why not in (*BY_POLICY, NODE_DOWN):
                     lives[job][-1].leaves.append((t, why, done_s > 0))
             case Withdrawn(t, job):
                 lives[job][-1].leaves.append((t, "", True))

@@ -182,7 +182,7 @@ class SimWorld:
                 state.stop(job)
                 self._expansions.forget(job)
                 self._forget_end(job)
-                facts.append(Stopped(now, job, PREEMPTED, state.done[job]))
+                facts.append(Stopped(now, job, draft.why.get(job, PREEMPTED), state.done[job]))
         # Starts come after all stops: a job may take the GPUs of another that stops.
         for change in changes:
             if change.after is not None:

@@ -21,6 +21,7 @@ from dovetail.study.bound import bound, judges, objection, powers_of
 from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, ReplayInput, Task, run_tasks
 from dovetail.study.run import granted, with_bound
+from dovetail.study.tenant_notes import tenant_notes
 from dovetail.study.uncertainty import Interval, Samples, blocks, intervals, replicates
 from dovetail.study.unused_powers import limit_notes
 
@@ -269,6 +270,7 @@ def _notes(
     linear = first.number("jobs_without_model") or 0
     powers = {name: policy.powers for name, policy in policy_of.items()}
     notes += limit_notes(trace, options, powers, len(trace) - int(linear))
+    notes += tenant_notes(trace.jobs, options.cluster, policy_of.values())
     if any(run.gpu_seconds.get("slowdown", 0.0) < 0 for run in runs.values()):
         notes.append(
             "GPU-time slowed is below zero where sharing, or fewer GPUs than asked for, did more "

@@ -75,7 +75,8 @@ def write_comparison(comparison: Comparison, folder: Path, *, pictures: bool = T
 
 def run_dict(result: RunResult) -> dict[str, object]:
     """Returns the numbers of a run as JSON values."""
-    return {**result.summary, "gpu_seconds": result.gpu_seconds}
+    tenants = {"tenants": result.tenants.to_dicts()} if len(result.tenants) else {}
+    return {**result.summary, "gpu_seconds": result.gpu_seconds, **tenants}
 
 
 def comparison_dict(comparison: Comparison) -> dict[str, object]:

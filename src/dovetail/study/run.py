@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -44,8 +45,9 @@ from dovetail.record.metrics import (
     split_frame,
     summarize,
 )
-from dovetail.record.result import RunResult
+from dovetail.record.result import NO_SHARES, NO_TENANTS, RunResult
 from dovetail.record.tally import Tally
+from dovetail.record.tenants import has_tenants, jain_index, share_frame, tenant_frame
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
 from dovetail.study.left_out import typed_for
@@ -195,6 +197,7 @@ def simulate(
     tally = Tally(options.cluster, trace.jobs.gpus.tolist(), trace.duration_s.tolist(), scale)
     decision_s = _play(scene, policy, manifest, tally, log_to, progress)
     jobs = job_frame(trace, tally)
+    tenancy = _of_tenants(trace, options, tally, jobs)
     interval = _interval(jobs, options)
     summary: dict[str, float | int | str | None] = {
         "policy": spell(policy),
@@ -207,16 +210,40 @@ def simulate(
         "decisions": len(decision_s),
         "events": tally.facts,
         "wall_s": perf_counter() - began,
+        **tenancy.summary,
     }
     return RunResult(
         manifest=manifest,
         summary=summary,
-        jobs=jobs,
+        jobs=tenancy.jobs,
         series=series_frame(tally),
         spans=span_frame(trace.jobs, tally.segments if keep_spans else ()),
         gpu_seconds=gpu_seconds(tally),
         splits={by: split_frame(jobs, by) for by in SPLITS},
+        shares=tenancy.shares,
+        tenants=tenancy.tenants,
     )
+
+
+class _OfTenants(NamedTuple):
+    """What a run was for tenants; without any, the jobs as they are."""
+
+    jobs: pl.DataFrame
+    shares: pl.DataFrame
+    tenants: pl.DataFrame
+    summary: dict[str, float | int | str | None]
+
+
+def _of_tenants(trace: Trace, options: Options, tally: Tally, jobs: pl.DataFrame) -> _OfTenants:
+    if not has_tenants(options.cluster):
+        return _OfTenants(jobs, NO_SHARES, NO_TENANTS, {})
+    reclaims = [tally.reclaims.get(job, 0) for job in range(len(trace))]
+    jobs = jobs.with_columns(pl.Series("reclaims", reclaims, dtype=pl.Int64))
+    shares = share_frame(options.cluster, trace.jobs, tally)
+    tenants = tenant_frame(jobs, shares)
+    summary: dict[str, float | int | str | None]
+    summary = {"reclaims": sum(reclaims), "jain_index": jain_index(tenants)}
+    return _OfTenants(jobs, shares, tenants, summary)
 
 
 def _play(
@@ -296,6 +323,9 @@ def write_tables(result: RunResult, folder: Path) -> None:
     summary = {**result.summary, "gpu_seconds": result.gpu_seconds, "manifest": result.manifest}
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     result.jobs.write_csv(folder / "jobs.csv")
+    if len(result.tenants):
+        result.tenants.write_csv(folder / "tenants.csv")
+        result.shares.write_csv(folder / "shares.csv")
 
 
 def with_bound(result: RunResult, bound_s: float | None) -> RunResult:

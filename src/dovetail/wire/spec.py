@@ -86,6 +86,9 @@ class JobSpec:
     paced: bool = False
     ntasks: int = 0
     slurm_variables: bool = False
+    account: str = ""
+    qos: str = ""
+    reservation: str = ""
 
     @property
     def tasks(self) -> int:

@@ -28,7 +28,10 @@ FILLED_IN = re.compile(r"%(?:%|(\d?)([jJAa])|u)", re.ASCII)
 """What is filled in in the file name of an output: job, array, index (with a width), user."""
 
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_LABELS = ("user", "queue", "model", "recurrence", "gpu_type", "topology")
+_LABELS = (
+    *("user", "queue", "account", "qos", "reservation"),
+    *("model", "recurrence", "gpu_type", "topology"),
+)
 
 
 def faults(spec: JobSpec) -> Iterator[tuple[str, str]]:

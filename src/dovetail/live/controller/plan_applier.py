@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dovetail.core.messages import RESIZE
+from dovetail.core.messages import PREEMPTED, RESIZE
 from dovetail.core.plan import Change, Draft
 from dovetail.core.switching import delay_s
 from dovetail.live.controller.gang_members import GangMembers
@@ -42,7 +42,7 @@ class PlanApplier:
             if change.before is not None:
                 touched.update(self.gpus.sharers(change.before))
             if change.after is None:
-                self._stop(self.jobs.of_row(change.job))
+                self._stop(self.jobs.of_row(change.job), draft.why.get(change.job, PREEMPTED))
         numbers = self.jobs.numbers
         placed = [(numbers[c.job], c.after) for c in changes if c.after is not None]
         assigned = self.gpus.assignment.assign(placed, self.gpus.usage.is_vacant)
@@ -55,10 +55,10 @@ class PlanApplier:
         touched.difference_update(c.job for c in changes)
         self.members.update_sharers(touched)
 
-    def _stop(self, job: LiveJob) -> None:
+    def _stop(self, job: LiveJob, why: str) -> None:
         """Takes a job off its GPUs; it saves its state first if it can."""
         # The progress of a plain program is lost, unless it saves by itself.
-        self.tables.preempt(job.row, loses_all=not job.uses_train_protocol)
+        self.tables.preempt(job.row, loses_all=not job.uses_train_protocol, why=why)
         waiting = replace(job.record, placement=None, members=(), reason="", detail="")
         self.jobs.move(job, Transition.STOPPED, waiting)
         self.members.release(job)

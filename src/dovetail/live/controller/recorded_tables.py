@@ -140,14 +140,14 @@ class RecordedTables:
         self.state.start(row, placement, rate, 0.0)
         self._log.fact(facts.Shrunk(self.now, row, placement, rate, self.now))
 
-    def preempt(self, row: int, *, loses_all: bool) -> None:
+    def preempt(self, row: int, *, loses_all: bool, why: str = facts.PREEMPTED) -> None:
         """Takes the GPUs of a job by the policy's order; with `loses_all` its progress too."""
         state = self.state
         if loses_all:
             state.settle(row)
             state.done[row] = 0.0
         state.stop(row)
-        self._log.fact(facts.Stopped(self.now, row, facts.PREEMPTED, state.done[row]))
+        self._log.fact(facts.Stopped(self.now, row, why, state.done[row]))
 
     def evict(self, row: int, why: str, saved_s: float | None = None) -> None:
         """Takes the GPUs of a job without an order of the policy; it waits again.

@@ -133,7 +133,7 @@ class LiveWorld:
         recovery.restore_waiting()
         # A simulation does not ask its policy about an empty cluster either.
         if not len(self._jobs):
-            self._ask_s = NEVER_S
+            self._ask_s = self._reservation_s()
         self._late.extend(recovered.accepted)
         # Bringing a cluster up cancels an earlier "down" that was not carried out.
         down = [r for r in recovered.requests if r.verb == "down"]
@@ -164,12 +164,18 @@ class LiveWorld:
                 self._refuse_to_decide()
                 continue
             if self._gangs.settled and min(until, self._ask_s) <= self._tables.now:
-                self._ask_s = NEVER_S
+                self._ask_s = self._reservation_s()
                 self._tables.wake()
             if self._may_ask():
                 state = self._tables.state
                 show(state.view, changes=self._tables.take_changes().net(state.waiting))
                 return True
+
+    def _reservation_s(self) -> float:
+        """Returns when a reservation begins or ends next: other nodes are open from then on."""
+        tenants = self._tables.state.plan.occupancy.tenants
+        edges = () if tenants is None else tenants.edges_s()
+        return next((t for t in edges if t > self._tables.now), NEVER_S)
 
     def _pass_time(self, until: float) -> None:
         """Waits for the next instant, and handles its messages and timers."""

@@ -43,6 +43,10 @@ SENTENCES = {
     "Dependency": "a job it depends on has not come that far",
     "DependencyNeverSatisfied": "a job it depends on ended in another way than it demands",
     "ReqNodeNotAvail": "the nodes that could hold it are down or draining",
+    "GuaranteedGpusLent": "GPUs guaranteed to its queue are lent, and are on their way back",
+    "PreemptionBudget": "the jobs on GPUs lent by its queue were stopped as often as they may be",
+    "LenderWaits": "GPUs guaranteed to its queue are lent to jobs that may not be stopped",
+    "StarvationGuard": "it waited so long that GPUs that get free are kept for it",
     UNWRITABLE: "the controller cannot write to its folder, and starts nothing until it can",
     "None": "the policy has not been asked about it yet",
 }

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from time import sleep
+from time import sleep, time
 
 from dovetail.control.loop import run as run_loop
+from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.policy import spell
 from dovetail.live.controller.job_folders import JobFolders
@@ -43,6 +44,7 @@ from dovetail.live.system.private_file import is_gone
 from dovetail.live.workers.rules import Rules
 from dovetail.physics.beliefs.measurements import Measurements
 from dovetail.study.option_texts import OptionTexts
+from dovetail.traces.cluster_file import with_tenants
 from dovetail.version import __version__
 
 LOG = logging.getLogger(__name__)
@@ -74,7 +76,8 @@ def check(request: UpRequest) -> None:
     """Raises InputError for a request that cannot work; starts nothing."""
     folder = _make_folder(request)
     engine = Engine(request.engine, folder.home, dict(request.options))
-    build_scheduler(request.policy, engine.cluster, request.options, stated_s=lambda job: 0.0)
+    cluster = _with_tenants(request, engine, 0.0)
+    build_scheduler(request.policy, cluster, request.options, stated_s=lambda job: 0.0)
     folder.lock().release()
     with suppress(EmptyStore):
         if folder.store.exists():
@@ -117,6 +120,17 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
         # Agents of jobs that run go on without a controller; the next one adopts their workers.
         if not any(reader.counts().get(state) for state in LIVE if state != "PENDING"):
             engine.stop_agents(end=True)
+
+
+def _with_tenants(request: UpRequest, engine: Engine, now_s: float) -> Cluster:
+    """Returns the nodes of an engine with the tenants of the cluster's file. Raises InputError."""
+    file = request.options.get("cluster", "")
+    if not file:
+        return engine.cluster
+    today_s = time()
+    return with_tenants(
+        engine.cluster, file, lambda unix_s: now_s + (unix_s - today_s) * engine.speed
+    )
 
 
 def _make_folder(request: UpRequest) -> Folder:
@@ -195,8 +209,9 @@ def _control(
             lengths.note(incoming)
             inbox.put(incoming)
 
+        cluster, policy = scheduler.options.cluster, scheduler.policy
         intake = Intake(
-            store.committer, clock=clock, cluster=engine.cluster, put=put, home=folder.home
+            store.committer, clock=clock, cluster=cluster, put=put, home=folder.home, policy=policy
         )
         pong = PingReply(
             pid=os.getpid(),
@@ -232,7 +247,7 @@ def _scheduler(
         measured = ""
     return build_scheduler(
         request.policy,
-        engine.cluster,
+        _with_tenants(request, engine, recovered.now_s),
         request.options,
         stated_s=lengths,
         measured=measured,

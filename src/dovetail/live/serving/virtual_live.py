@@ -67,6 +67,9 @@ def specs_of(trace: Trace) -> list[JobSpec]:
                 shareable=job.shareable,
                 preemptible=job.preemptible,
                 user=job.user,
+                account=job.account,
+                qos=job.qos,
+                reservation=job.reservation,
                 queue=job.queue,
                 model=job.model,
                 gpu_type=job.gpu_type,
@@ -77,6 +80,17 @@ def specs_of(trace: Trace) -> list[JobSpec]:
             )
         )
     return specs
+
+
+def _without_strangers(spec: JobSpec, cluster: Cluster) -> JobSpec:
+    """Returns a job of a trace without labels that this cluster would refuse, as it has none."""
+    return replace(
+        spec,
+        queue=spec.queue if cluster.queues else "",
+        account=spec.account if cluster.accounts else "",
+        qos=spec.qos if cluster.qos else "",
+        reservation=spec.reservation if cluster.reservations else "",
+    )
 
 
 @dataclass(slots=True)
@@ -134,7 +148,7 @@ def play(
     is a path. Owners submit `specs` (default: what the trace has); at each time in `calls` the call
     is made with the intake.
     """
-    specs = specs or specs_of(trace)
+    specs = [_without_strangers(spec, cluster) for spec in specs or specs_of(trace)]
     scheduler = build_scheduler(
         policy,
         cluster,

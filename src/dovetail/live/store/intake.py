@@ -17,6 +17,7 @@ from pathlib import Path
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.node_sets import types_of
+from dovetail.core.policy import Policy
 from dovetail.live.edges.protocols import Clock, Incoming, Request
 from dovetail.live.jobs.job_environment import environment_of_array
 from dovetail.live.jobs.lifecycle import TERMINAL, State
@@ -27,6 +28,7 @@ from dovetail.live.store.job_output import check_output
 from dovetail.live.store.largest_size import check_topology, no_room, room_for
 from dovetail.live.store.record_codec import RESTORE, SELECT_JOBS, state_of, stored_job
 from dovetail.live.store.store import add_jobs, add_requests, next_number
+from dovetail.live.store.submit_limits import SubmitLimits
 from dovetail.wire.codec import plain
 from dovetail.wire.spec import CORRESPONDING, SINGLETON, JobSpec
 from dovetail.wire.spec_faults import faults
@@ -60,7 +62,8 @@ _DOWN = ("leave", "drain")
 class Intake:
     """Accepts submits and requests, and passes them to `put`, the controller's inbox.
 
-    It refuses jobs whose output would go into `home`, the folder of the cluster.
+    It refuses jobs whose output would go into `home`, the folder of the cluster, and those with
+    wishes that `policy` ignores.
     """
 
     def __init__(
@@ -71,12 +74,14 @@ class Intake:
         cluster: Cluster,
         put: Callable[[Incoming], None],
         home: Path | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self._committer = committer
         self._clock = clock
         self._cluster = cluster
         self._put = put
         self._home = home
+        self._tenants = SubmitLimits(cluster, policy)
 
     def submit(
         self, submissions: Sequence[Submission], *, key: str, user: str = ""
@@ -94,7 +99,7 @@ class Intake:
         # The digest is of what the user sent: the bound depends on the cluster, which may change
         # before the same request is repeated.
         digest = _digest("submit", [plain(s) for s in owned])
-        bounded = [self._bounded(s) for s in owned]
+        bounded = [self._bounded(self._settled(s)) for s in owned]
 
         def work(db: sqlite3.Connection) -> tuple[tuple[int, ...], list[StoredJob]]:
             # The key is looked up in the transaction that stores it: of two threads with the same
@@ -184,6 +189,12 @@ class Intake:
                     raise InputError(where, "aftercorr is for the tasks of an array", "say afterok")
             self._check_room(where, spec)
 
+    def _settled(self, submission: Submission) -> Submission:
+        """Returns a submission with what its tenants imply. Raises InputError."""
+        spec = submission.spec
+        settled = self._tenants.settled(f"job '{spec.name[:40]}'", spec, self._clock.now)
+        return submission if settled == spec else replace(submission, spec=settled)
+
     def _bounded(self, submission: Submission) -> Submission:
         """Bounds `max_gpus` by the cluster: beliefs compute a speed for each number up to it."""
         spec = submission.spec
@@ -194,12 +205,6 @@ class Intake:
 
     def _check_room(self, where: str, spec: JobSpec) -> None:
         """Raises InputError for a job that could not start in the empty cluster."""
-        queues = {queue.name: queue for queue in self._cluster.queues}
-        if queues and spec.queue and spec.queue not in queues:
-            raise InputError(where, f"unknown queue '{spec.queue}'", nearest(spec.queue, queues))
-        quota = queues[spec.queue].quota_gpus if spec.queue in queues else 0
-        if quota and spec.gpus > quota:
-            raise InputError(where, f"queue '{spec.queue}' never has more than {quota} GPUs")
         types = {g.gpu_type.casefold() for g in self._cluster.groups if g.gpu_type}
         for wanted in types_of(spec.gpu_type):
             if wanted not in types:

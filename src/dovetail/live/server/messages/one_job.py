@@ -50,3 +50,6 @@ class ShowReply:
     total_samples: int = 0
     iteration_s: float = 0.0
     saved_step: int = -1
+    account: str = ""
+    qos: str = ""
+    reservation: str = ""

@@ -1,0 +1,104 @@
+"""What an inner policy sees: the jobs whose turn it is, and what happened to the jobs it knows.
+
+An inner policy that only starts jobs sees the waiting ones in the order of their turns. One that
+also stops, resizes or shares ranks jobs by keys of its own, among about a cluster full of the first
+turns. A job that it no longer sees has ended for it, and arrives again with its next turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dovetail.core.queue_part import QueuePart
+from dovetail.core.tenants import installed_by_type
+from dovetail.core.view import Changes, View
+from dovetail.mechanisms.tenancy.reclaim import Terms
+from dovetail.mechanisms.tenancy.standing import TenantStanding
+
+MAKES_ROOM = frozenset({"preempt", "migrate", "resize", "share", "interleave", "delay"})
+"""Powers of policies that do not simply start waiting jobs in the order of the queue."""
+
+
+def in_order(view: View, jobs: Sequence[int]) -> QueuePart:
+    """Returns waiting jobs in an order."""
+    return QueuePart(
+        view.waiting, {job: float(n) for n, job in enumerate(jobs)}, view.progress.length_s
+    )
+
+
+def by_own_key(view: View, jobs: Sequence[int]) -> QueuePart:
+    """Returns waiting jobs with the keys of the inner policy."""
+    key = view.waiting.key
+    return QueuePart(view.waiting, {job: key(job) for job in jobs}, view.progress.length_s)
+
+
+def first_turns(view: View, jobs: Sequence[int]) -> list[int]:
+    """Returns the first jobs that together ask for as many GPUs of a type as there are.
+
+    Jobs that wait for a limit of their tenant do not count.
+    """
+    left = installed_by_type(view.cluster.groups)
+    tenants = view.plan.occupancy.tenants
+    found: list[int] = []
+    for job in jobs:
+        shape = view.shape(job)
+        if left.get(shape.gpu_type, 0) > 0:
+            found.append(job)
+            if tenants is None or tenants.room(shape, shape.gpus):
+                left[shape.gpu_type] -= shape.gpus
+    return found
+
+
+def beside(view: View, jobs: Sequence[int], blocked: Collection[int]) -> list[int]:
+    """Returns the jobs that take no GPUs from blocked ones: those of other types."""
+    kinds = {view.shape(job).gpu_type for job in blocked}
+    if "" in kinds:
+        return []
+    wanted = (view.shape(job).gpu_type for job in jobs)
+    return [job for job, kind in zip(jobs, wanted, strict=True) if kind and kind not in kinds]
+
+
+def changes_of(view: View, known: frozenset[int], shown: Collection[int], *, woke: bool) -> Changes:
+    """Returns what happened to the jobs that the inner policy knows or sees now."""
+    hidden = sorted(job for job in known if job in view.waiting and job not in shown)
+    return Changes(
+        arrived=sorted(job for job in shown if job not in known),
+        ended=[*(job for job in view.changes.ended if job in known), *hidden],
+        evicted=[job for job in view.changes.evicted if job in shown and job in known],
+        capacity=view.changes.capacity,
+        woke=woke,
+    )
+
+
+def settled(
+    standing: TenantStanding, shown: Collection[int], terms: Terms, stops: Mapping[int, int]
+) -> list[int]:
+    """Returns the running jobs that the inner policy may not stop, to make room for `shown`.
+
+    Those that ran too short or were stopped too often, and for jobs of other queues also those
+    within what is guaranteed to their own.
+    """
+    view, holdings = standing.view, standing.holdings
+    queues = {standing.queue_of(standing.leaf_of[job]) for job in shown}
+    found = []
+    for job, placement in view.running.items():
+        leaf = standing.leaf_of[job]
+        young = view.progress.running_since_s(job) + terms.min_run_s > view.now
+        kept = young or terms.spent(stops.get(job, 0))
+        if not kept and holdings.promises and queues - {standing.queue_of(leaf)}:
+            kept = not holdings.is_lent(leaf, placement, frozenset())
+        if kept:
+            found.append(job)
+    return found
+
+
+def with_settled(view: View, settled: Collection[int]) -> View:
+    """Returns a view in which some running jobs may not be stopped."""
+    if not settled:
+        return view
+    preemptible = view.jobs.preemptible.copy()
+    preemptible[np.fromiter(settled, np.int64, len(settled))] = False
+    return replace(view, jobs=replace(view.jobs, preemptible=preemptible))

@@ -1,0 +1,238 @@
+"""Gives lent GPUs back: stops borrowers for jobs within what is guaranteed to their queue.
+
+Victims may be stopped, ran at least `min_run_s` since they were placed, were stopped fewer than
+`budget` times, and hold more than is guaranteed to their own queue. Spot queues give first, then
+those furthest above what they deserve, and in each the youngest job. A victim is noticed `grace_s`
+before it is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from dovetail.core.messages import RECLAIMED, Reason
+from dovetail.core.plan import Draft
+from dovetail.core.units import RELATIVE_TOLERANCE
+from dovetail.mechanisms.tenancy.standing import Guarantee, TenantStanding
+
+LENT = "GuaranteedGpusLent"
+LENT_FOR_GOOD = "LenderWaits"
+EXHAUSTED = "PreemptionBudget"
+"""Why a job within a guarantee waits: its GPUs come back; they are held by jobs that may never be
+stopped, or were stopped as often as they may be."""
+GUARDED = "StarvationGuard"
+"""Why a job that waited too long still waits: GPUs that get free are kept for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """When a borrower may be stopped."""
+
+    min_run_s: float = 0.0
+    budget: int = 0
+    grace_s: float = 0.0
+
+    def spent(self, stops: int) -> bool:
+        """Returns whether a job that was stopped so often may not be stopped again."""
+        return bool(self.budget) and stops >= self.budget
+
+
+@dataclass(slots=True)
+class Reclaimed:
+    """What reclaiming came to: a draft if any job was stopped, and when to look again.
+
+    `ready` jobs find room on free GPUs, `served` ones on those of borrowers, `blocked` ones none.
+    """
+
+    draft: Draft | None = None
+    wake_s: float = inf
+    ready: list[int] = field(default_factory=list)
+    served: list[int] = field(default_factory=list)
+    blocked: list[int] = field(default_factory=list)
+    notices: dict[int, float] = field(default_factory=dict)
+    because: list[Reason] = field(default_factory=list)
+
+
+class Reclaim:
+    """Reclaims GPUs at one instant, in a draft of its own."""
+
+    def __init__(
+        self,
+        standing: TenantStanding,
+        terms: Terms,
+        stops: Mapping[int, int],
+        noticed: Mapping[int, float],
+    ) -> None:
+        self._standing, self._terms = standing, terms
+        self._stops, self._noticed = stops, noticed
+        view = standing.view
+        self._draft = view.plan.draft()
+        self._holdings = standing.holdings.copy()
+        self._begun: set[int] = set()
+        self._kept = False
+        self._claimed: set[int] = set()
+        self._excess: list[float] | None = None
+        self.result = Reclaimed()
+
+    def serve(self, job: int) -> None:
+        """Places a job on free GPUs, or on those of borrowers."""
+        standing, view = self._standing, self._standing.view
+        shape, leaf = view.shape(job), standing.leaf_of[job]
+        tenants = self._draft.occupancy.tenants
+        if tenants is not None and not tenants.room(shape, shape.gpus):
+            return
+        covered = self._holdings.guarantee(leaf, shape.gpu_type, shape.gpus)
+        if self._kept:
+            return
+        if self._place(job, leaf):
+            self.result.ready.append(job)
+            return
+        if covered is None:
+            return
+        borrowers = self._borrowers(leaf, covered)
+        ready = [v for v in borrowers if self._due_s(v) <= view.now]
+        victims = self._victims(job, ready)
+        if victims is not None:
+            self._stop(job, leaf, victims)
+        else:
+            self._wait(job, borrowers)
+
+    def reserve(self, job: int) -> None:
+        """Places a job on free GPUs, or keeps what gets free for it."""
+        view = self._standing.view
+        tenants = self._draft.occupancy.tenants
+        if self._kept or not (
+            tenants is None or tenants.room(view.shape(job), view.shape(job).gpus)
+        ):
+            return
+        if self._place(job, self._standing.leaf_of[job]):
+            self.result.ready.append(job)
+        else:
+            # Whatever gets free is for this job, so none behind it is tried.
+            self._kept = True
+            self.result.blocked.append(job)
+            self.result.because.append(Reason(GUARDED, job))
+
+    def _place(self, job: int, leaf: int) -> bool:
+        view, draft = self._standing.view, self._draft
+        spans = view.placing.find(draft.occupancy, view.shape(job))
+        if spans is None:
+            return False
+        draft.place(job, spans)
+        self._holdings.book(leaf, draft.placed[job])
+        self._begun.add(job)
+        return True
+
+    def _borrowers(self, leaf: int, covered: Guarantee) -> list[int]:
+        """Returns the running jobs on lent GPUs, the first to give them back first."""
+        standing, view = self._standing, self._standing.view
+        mine = frozenset(standing.tree.path(leaf))
+        found = []
+        for victim, placement in self._draft.placed.items():
+            theirs = standing.leaf_of.get(victim)
+            settled = victim in self._begun or victim in self._claimed
+            if theirs is None or settled or covered[0] in standing.tree.path(theirs):
+                continue
+            if view.preemptible[victim] and self._holdings.is_lent(theirs, placement, mine):
+                found.append(victim)
+        return sorted(found, key=self._rank)
+
+    def _rank(self, victim: int) -> tuple[bool, int, float, float, int]:
+        standing = self._standing
+        if self._excess is None:
+            self._excess = _excess(standing)
+        leaf = standing.leaf_of[victim]
+        tier = standing.tree.tenants[leaf].rank[0]
+        since = standing.view.progress.running_since_s(victim)
+        fresh = victim not in self._noticed
+        return fresh, -tier, -self._excess[standing.queue_of(leaf)], -since, -victim
+
+    def _due_s(self, victim: int) -> float:
+        """Returns when a borrower may be stopped, by its time of running, its stops and notice."""
+        terms = self._terms
+        if terms.spent(self._stops.get(victim, 0)):
+            return inf
+        ran_s = self._standing.view.progress.running_since_s(victim) + terms.min_run_s
+        now = self._standing.view.now
+        if not terms.grace_s:
+            return ran_s if ran_s > now * (1 + RELATIVE_TOLERANCE) else now
+        due_s = max(ran_s, self._noticed.get(victim, now) + terms.grace_s)
+        return due_s if due_s > now * (1 + RELATIVE_TOLERANCE) else now
+
+    def _victims(self, job: int, candidates: Sequence[int]) -> list[int] | None:
+        """Returns the borrowers whose GPUs a job needs, None if all are not enough."""
+        view, draft = self._standing.view, self._draft
+        savepoint, taken = draft.savepoint(), list[int]()
+        room = False
+        for victim in candidates:
+            if not self._holdings.is_lent(
+                self._standing.leaf_of[victim],
+                draft.placed[victim],
+                frozenset(self._standing.tree.path(self._standing.leaf_of[job])),
+            ):
+                continue
+            self._holdings.book(self._standing.leaf_of[victim], draft.placed[victim], -1)
+            draft.remove(victim)
+            taken.append(victim)
+            room = view.placing.find(draft.occupancy, view.shape(job)) is not None
+            if room:
+                break
+        draft.undo_to(savepoint)
+        for victim in taken:
+            self._holdings.book(self._standing.leaf_of[victim], draft.placed[victim])
+        return self._needed(job, taken) if room else None
+
+    def _needed(self, job: int, taken: list[int]) -> list[int]:
+        """Returns the victims without those whose GPUs make no difference, last in rank first."""
+        view, draft = self._standing.view, self._draft
+        needed = list(taken)
+        for spared in reversed(taken[:-1]):
+            savepoint = draft.savepoint()
+            for victim in needed:
+                if victim != spared:
+                    draft.remove(victim)
+            if view.placing.find(draft.occupancy, view.shape(job)) is not None:
+                needed.remove(spared)
+            draft.undo_to(savepoint)
+        return needed
+
+    def _stop(self, job: int, leaf: int, victims: Sequence[int]) -> None:
+        for victim in victims:
+            self._holdings.book(self._standing.leaf_of[victim], self._draft.placed[victim], -1)
+            self._draft.remove(victim)
+            self._draft.why[victim] = RECLAIMED
+        assert self._place(job, leaf)
+        self.result.served.append(job)
+        self.result.draft = self._draft
+
+    def _wait(self, job: int, borrowers: Sequence[int]) -> None:
+        """Notices the borrowers that will do, or says why none will."""
+        result, now = self.result, self._standing.view.now
+        may = [v for v in borrowers if self._due_s(v) < inf]
+        victims = self._victims(job, may)
+        if victims is None:
+            if borrowers:
+                spent = len(may) < len(borrowers)
+                result.because.append(Reason(EXHAUSTED if spent else LENT_FOR_GOOD, job))
+            return
+        result.blocked.append(job)
+        result.because.append(Reason(LENT, job))
+        # The next job looks for borrowers of its own, lest their notices follow one another.
+        self._claimed.update(victims)
+        for victim in victims:
+            result.notices[victim] = self._noticed.get(victim, now)
+            due_s = self._due_s(victim)
+            result.wake_s = min(result.wake_s, due_s if due_s > now else inf)
+
+
+def _excess(standing: TenantStanding) -> list[float]:
+    """Returns what each tenant holds over what it deserves; tenants that deserve none lead."""
+    cluster = standing.view.cluster
+    demand = standing.demand()
+    demand.resize(len(standing.tree), refcheck=False)
+    deserved = standing.tree.deserved(demand, cluster.gpus)
+    held = standing.tree.sums(standing.held)
+    pairs = zip(held.tolist(), deserved.tolist(), strict=True)
+    return [h / d if d > 0 else (inf if h else 0.0) for h, d in pairs]

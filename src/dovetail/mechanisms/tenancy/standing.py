@@ -1,0 +1,121 @@
+"""Where the tenants stand at one instant: what they hold, what they used, what is guaranteed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.core.cluster import Cluster
+from dovetail.core.job import Floats
+from dovetail.core.placement import Placement
+from dovetail.core.tenant_tree import TenantTree, tree_of
+from dovetail.core.view import View
+
+Guarantee = tuple[int, str, int]
+"""A tenant above a job, the GPU type ("" for any) and the number that are guaranteed to it."""
+
+
+class Holdings:
+    """GPUs by tenant with a guarantee and by type; booked and given back as plans are tried."""
+
+    def __init__(self, cluster: Cluster, tree: TenantTree) -> None:
+        self._cluster, self._tree = cluster, tree
+        self._held: dict[tuple[int, str], int] = {}
+        self.promises: dict[int, dict[str, int]] = {
+            number: dict(tenant.guaranteed)
+            for number, tenant in enumerate(tree.tenants)
+            if tenant.guaranteed
+        }
+
+    def copy(self) -> Holdings:
+        """Returns the same holdings, to try something with."""
+        other = Holdings.__new__(Holdings)
+        other._cluster, other._tree, other.promises = self._cluster, self._tree, self.promises
+        other._held = dict(self._held)
+        return other
+
+    def book(self, leaf: int, placement: Placement, sign: int = 1) -> None:
+        """Adds a placement of a tenant, or takes it away."""
+        for kind, gpus in self._by_type(placement).items():
+            self.add(leaf, kind, sign * gpus)
+
+    def add(self, leaf: int, kind: str, gpus: int) -> None:
+        """Adds GPUs of a type ("" for an unknown one) to a tenant."""
+        for tenant in self._tree.path(leaf):
+            if tenant in self.promises:
+                for key in {kind: 0, "": 0}:
+                    self._held[tenant, key] = self._held.get((tenant, key), 0) + gpus
+
+    def guarantee(self, leaf: int, kind: str, gpus: int) -> Guarantee | None:
+        """Returns a guarantee that covers `gpus` more GPUs of a type, if there is one."""
+        for tenant in self._tree.path(leaf):
+            for promised, most in self.promises.get(tenant, {}).items():
+                fits = not promised or not kind or promised == kind
+                if fits and self._held.get((tenant, promised), 0) + gpus <= most:
+                    return tenant, promised or kind, most
+        return None
+
+    def is_lent(self, leaf: int, placement: Placement, beside: frozenset[int]) -> bool:
+        """Returns whether GPUs of a job are more than what is guaranteed to its tenants.
+
+        Guarantees of tenants in `beside` do not count: they are those of the job that wants them.
+        """
+        kinds = self._by_type(placement)
+        for tenant in self._tree.path(leaf):
+            if tenant in beside:
+                continue
+            for promised, most in self.promises.get(tenant, {}).items():
+                counts = not promised or promised in kinds
+                if counts and self._held.get((tenant, promised), 0) <= most:
+                    return False
+        return True
+
+    def _by_type(self, placement: Placement) -> dict[str, int]:
+        kinds: dict[str, int] = {}
+        for node, gpus in placement.spans:
+            kind = self._cluster.group_of(node).gpu_type
+            kinds[kind] = kinds.get(kind, 0) + gpus
+        return kinds
+
+
+@dataclass(frozen=True)
+class TenantStanding:
+    """All tenants at one instant. `load` is what each holds and has used, in GPUs."""
+
+    view: View
+    tree: TenantTree
+    leaf_of: Mapping[int, int]
+    held: Floats
+    load: Floats
+    holdings: Holdings
+
+    @staticmethod
+    def of(view: View, used: Mapping[tuple[str, ...], float]) -> TenantStanding:
+        """Returns how tenants stand, by what they used up to now."""
+        tree = tree_of(view.cluster)
+        running, waiting = view.progress.running(), view.waiting.columns()[0]
+        rows = np.concatenate([running.jobs, waiting])
+        leaves = tree.leaves(view.jobs, rows)
+        count = len(running.jobs)
+        held = np.bincount(leaves[:count], running.gpus, minlength=len(tree)).astype(np.float64)
+        use = np.array([used.get(tenant.path, 0.0) for tenant in tree.tenants])
+        holdings = Holdings(view.cluster, tree)
+        leaf_of = dict(zip(rows.tolist(), leaves.tolist(), strict=True))
+        if holdings.promises:
+            for job, placement in view.running.items():
+                holdings.book(leaf_of[job], placement)
+        return TenantStanding(view, tree, leaf_of, held, tree.sums(held + use), holdings)
+
+    def demand(self) -> Floats:
+        """Returns the GPUs that the jobs of each leaf hold or wait for."""
+        asked = self.held.copy()
+        for job in self.view.waiting.columns()[0].tolist():
+            asked[self.leaf_of[job]] += self.view.shape(job).gpus
+        return asked
+
+    def queue_of(self, leaf: int) -> int:
+        """Returns the queue of a leaf."""
+        tenants = self.tree.tenants
+        return next((n for n in self.tree.path(leaf) if not tenants[n].account), leaf)
