@@ -64,6 +64,7 @@ class MainPass:
         nodes, _ = c.outside_reservations(
             job, self._nodes & c.nodes_of(job), c.view.now, float(self.queue.limit_s[place])
         )
+        empty = not self._nodes & c.site.nodes_for(partition, "")
         came = c.try_start(job, nodes)
         if came == STARTED:
             return
@@ -71,6 +72,9 @@ class MainPass:
             return
         if came == BUSY and self.head < 0:
             self.head = job
+        if came == BUSY and not empty and not c.could_ever_run(job, nodes):
+            # ESLURM_NODE_NOT_AVAIL: a reservation or lost nodes are in its way, not jobs.
+            return
         if own is not None:
             self._failed.add(group)
         elif not self._passed_over(place):

@@ -38,6 +38,20 @@ class FreeNodes:
         hosts = occupancy.host_free if occupancy.limits_host else None
         return FreeNodes(occupancy.levels, occupancy.free, hosts, occupancy.cluster.installed)
 
+    @staticmethod
+    def idle(occupancy: Occupancy) -> FreeNodes:
+        """Returns the open nodes of a draft as if nothing ran on them."""
+        cluster = occupancy.cluster
+        levels = [0] * (max(cluster.installed) + 1)
+        for node, gpus in enumerate(cluster.capacity):
+            if cluster.is_open(node):
+                levels[gpus] |= 1 << node
+        hosts: list[list[float]] | None = None
+        if occupancy.limits_host:
+            groups = [cluster.group_of(node) for node in range(cluster.nodes)]
+            hosts = [[g.cpus or float("inf"), g.memory_bytes or float("inf")] for g in groups]
+        return FreeNodes(levels, list(cluster.capacity), hosts, cluster.installed)
+
     def copy(self) -> FreeNodes:
         """Returns the nodes to take running jobs from."""
         hosts = None if self.hosts is None else [list(host) for host in self.hosts]

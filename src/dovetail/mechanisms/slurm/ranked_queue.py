@@ -92,7 +92,7 @@ class RankedQueue:
         )
         keys: list[Ints | Floats] = [self.jobs, self.since_s, -points]
         if site.reservations:
-            keys.append((table.reservation.codes[self.jobs] < 0).astype(np.int64))
+            keys.append(_ordinary(site, table, self.jobs, shares.calculated_s))
         if p.preempts and site.levels is not None:
             keys.append(-_levels(site, table, self.jobs))
         order = np.lexsort(keys)
@@ -114,6 +114,12 @@ def limit_of(p: SlurmParameters, site: Site, table: JobTable, job: int) -> float
     """Returns a job's time limit, at most that of its QOS."""
     qos = site.qos.get(table.qos.text(job), NO_QOS)
     return p.limit_s(float(table.time_limit_s[job]), qos.max_time_s)
+
+
+def _ordinary(site: Site, table: JobTable, jobs: Ints, now: float) -> Ints:
+    """Returns 0 for jobs in a reservation and 1 for all others."""
+    none = [site.reservation_of(table, job, now) is None for job in jobs.tolist()]
+    return np.array(none, np.int64)
 
 
 def _levels(site: Site, table: JobTable, jobs: Ints) -> Ints:

@@ -59,13 +59,15 @@ class SchedulingPass:
 
     def reservation_of(self, job: int) -> NodesSetAside | None:
         """Returns the reservation that a job names and may use, until that is over."""
-        jobs = self.view.jobs
-        if not self.site.reservations or not (name := jobs.reservation.text(job)):
-            return None
-        found = self.site.reservation_of(name, self.view.now)
-        if found is None or not found.admits(jobs.account.text(job), jobs.user.text(job)):
-            return None
-        return found
+        return self.site.reservation_of(self.view.jobs, job, self.view.now)
+
+    @cached_property
+    def _idle(self) -> FreeNodes:
+        return FreeNodes.idle(self.draft.occupancy)
+
+    def could_ever_run(self, job: int, nodes: int) -> bool:
+        """True if some nodes could hold a job if nothing ran on them."""
+        return choose(self._idle, self.view.placing, self.view.shape(job), nodes) is not None
 
     def outside_reservations(
         self, job: int, nodes: int, start_s: float, limit_s: float

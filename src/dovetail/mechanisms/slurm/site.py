@@ -96,10 +96,13 @@ class Site:
         kinds = [kind for kind, those in self.nodes_of_type.items() if those & nodes]
         return gpu_type or (kinds[0] if len(kinds) == 1 else "")
 
-    def reservation_of(self, name: str, now: float) -> NodesSetAside | None:
-        """Returns the reservation that a job names; None once it is over."""
+    def reservation_of(self, jobs: JobTable, job: int, now: float) -> NodesSetAside | None:
+        """Returns the reservation that a job names and may use, until that is over."""
+        if not self.reservations or not (name := jobs.reservation.text(job)):
+            return None
+        account, user = jobs.account.text(job), jobs.user.text(job)
         for each in self.reservations:
-            if each.name == name and each.end_s > now:
+            if each.name == name and each.end_s > now and each.admits(account, user):
                 return each
         return None
 
