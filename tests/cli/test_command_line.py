@@ -27,6 +27,7 @@ OURS = [
     "policies",
     "models",
     "profile",
+    "cluster",
     "trace",
     "replay",
     "up",

@@ -22,6 +22,7 @@ COMMANDS = {
     "policies": ("policies", "List the policies and their parameters."),
     "models": ("models", "List the models of the model zoo."),
     "profile": ("profile", "Profile a training script."),
+    "cluster": ("cluster", "Turn a slurm.conf into a cluster file and a policy."),
     "trace": ("trace", "Import, describe and generate traces."),
     "replay": ("replay", "Replay an event log and compare decisions."),
     "up": ("up", "Start a live cluster on this machine."),

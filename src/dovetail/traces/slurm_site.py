@@ -1,0 +1,277 @@
+"""Turns slurm.conf and the output of sacctmgr into a cluster file and a policy.
+
+What neither of them can say is listed, so that nobody takes the replay for more than it is.
+
+Source: slurm.conf(5), sacctmgr(1) of Slurm 22.05.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from dovetail.core.errors import InputError
+from dovetail.traces.slurm_conf import SlurmConf, SlurmNode
+
+MB_PER_GB = 1024
+WEIGHTS = {
+    "priorityweightage": "priority_weight_age",
+    "priorityweightfairshare": "priority_weight_fairshare",
+    "priorityweightjobsize": "priority_weight_job_size",
+    "priorityweightpartition": "priority_weight_partition",
+    "priorityweightqos": "priority_weight_qos",
+    "prioritymaxage": "priority_max_age",
+    "prioritydecayhalflife": "priority_decay_half_life",
+    "prioritycalcperiod": "priority_calc_period",
+}
+"""The settings that are parameters of the policy, with multifactor priority."""
+NUMBERS = {"killwait": "kill_wait", "overtimelimit": "over_time_limit"}
+SCHEDULER = (
+    *("sched_interval", "batch_sched_delay", "default_queue_depth", "partition_job_depth"),
+    *("sched_max_job_start", "assoc_limit_stop", "bf_interval", "bf_window", "bf_resolution"),
+    *("bf_max_job_test", "bf_max_job_part", "bf_max_job_user", "bf_max_job_user_part"),
+    *("bf_max_job_assoc", "bf_max_job_start", "bf_min_age_reserve", "bf_min_prio_reserve"),
+    *("bf_job_part_count_reserve", "bf_node_space_size", "bf_window_linear"),
+    *("preempt_youngest_first", "preempt_strict_order", "preempt_reorder_count"),
+)
+"""The keys of SchedulerParameters that are parameters of the policy."""
+UNLIMITED = ("INFINITE", "UNLIMITED", "NONE")
+PARENT = ("ParentName", "Par Name")
+"""The column of an account's parent: as it is asked for, and as sacctmgr prints it."""
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSite:
+    """The text of the cluster's file, the policy, and what they leave out."""
+
+    cluster: str
+    policy: str
+    left_out: tuple[str, ...]
+
+
+def site_of(conf: SlurmConf, associations: Sequence[Row], qos: Sequence[Row]) -> SlurmSite:
+    """Returns the site of a slurm.conf with its tenants."""
+    left_out: list[str] = []
+    policy = _policy(conf, left_out)
+    if associations and not any(column in associations[0] for column in PARENT):
+        left_out.append("accounts above accounts: the associations have no column ParentName")
+    lines = [*_groups(conf, left_out), *_accounts(associations), *_qos(qos)]
+    return SlurmSite("\n".join(lines).strip() + "\n", policy, tuple(left_out))
+
+
+def read_sacctmgr(file: str, text: str, needs: Sequence[str]) -> list[Row]:
+    """Returns the rows of an output of `sacctmgr -P show ...`. Raises InputError."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    header = lines[0].split("|") if lines else []
+    missing = [name for name in needs if name not in header]
+    if missing:
+        mend = "it is the output of sacctmgr -P show assoc (or qos), with its header"
+        raise InputError(file, f"it has no column '{missing[0]}'", mend)
+    rows: list[Row] = []
+    for number, line in enumerate(lines[1:], 2):
+        values = [value.strip() for value in line.split("|")]
+        if len(values) != len(header):
+            where = f"{file}, line {number}"
+            raise InputError(where, f"{len(values)} columns, and the header has {len(header)}")
+        rows.append(dict(zip(header, values, strict=True)))
+    return rows
+
+
+def _policy(conf: SlurmConf, left_out: list[str]) -> str:
+    """Returns the policy that the settings describe; adds what it leaves out."""
+    if conf.settings.get("schedulertype", "sched/backfill") == "sched/builtin":
+        left_out.append("SchedulerType=sched/builtin: the policy is fifo, without priorities")
+        return "fifo"
+    given: dict[str, str] = {}
+    multifactor = conf.settings.get("prioritytype", "").endswith("multifactor")
+    for key, name in {**(WEIGHTS if multifactor else {}), **NUMBERS}.items():
+        if key in conf.settings:
+            given[name] = conf.settings[key]
+    if multifactor:
+        _read_flags(conf, given, left_out)
+    for item in conf.items_of("SchedulerParameters"):
+        name, equals, value = item.partition("=")
+        if name in SCHEDULER:
+            given[name] = value if equals else "true"
+        else:
+            left_out.append(f"SchedulerParameters={item}")
+    if time := _default_time(conf):
+        given["default_time"] = time
+    preempts = conf.settings.get("preempttype", "preempt/none")
+    mode = conf.settings.get("preemptmode", "OFF").upper()
+    if preempts == "preempt/qos" and mode == "REQUEUE":
+        given["preempt_mode"] = "requeue"
+    elif preempts != "preempt/none":
+        left_out.append(f"PreemptType={preempts} with PreemptMode={mode}")
+    return "slurm" + (":" + ",".join(f"{k}={v}" for k, v in given.items()) if given else "")
+
+
+def _read_flags(conf: SlurmConf, given: dict[str, str], left_out: list[str]) -> None:
+    if conf.settings.get("priorityfavorsmall", "no").lower() in ("yes", "true", "1"):
+        given["priority_favor_small"] = "true"
+    for flag in conf.items_of("PriorityFlags"):
+        if flag.upper() == "SMALL_RELATIVE_TO_TIME":
+            given["small_relative_to_time"] = "true"
+        elif flag.upper() != "FAIR_TREE":
+            left_out.append(f"PriorityFlags={flag}")
+    for key in ("PriorityWeightTRES", "PriorityWeightAssoc", "PriorityUsageResetPeriod"):
+        value = conf.settings.get(key.lower(), "")
+        if value.upper() not in ("", "0", "NONE"):
+            left_out.append(f"{key}={value}")
+    given |= _billing(conf, left_out)
+
+
+def _billing(conf: SlurmConf, left_out: list[str]) -> dict[str, str]:
+    """Returns what a GPU and a CPU are billed; without weights Slurm bills CPUs."""
+    texts = sorted({p.values.get("tresbillingweights", "") for p in conf.partitions})
+    if len(texts) > 1:
+        left_out.append("TRESBillingWeights differ by partition: GPUs count")
+        return {}
+    weights = {"billing_gpu": "0", "billing_cpu": "0"} if texts != [""] else {"billing_gpu": "0"}
+    if texts == [""]:
+        return {**weights, "billing_cpu": "1"}
+    for item in texts[0].split(","):
+        name, _, weight = item.lower().partition("=")
+        key = {"gres/gpu": "billing_gpu", "cpu": "billing_cpu"}.get(name.strip())
+        if key is None:
+            left_out.append(f"TRESBillingWeights {item}")
+        else:
+            weights[key] = weight
+    return weights
+
+
+def _groups(conf: SlurmConf, left_out: list[str]) -> Iterator[str]:
+    """Yields the groups of alike nodes, in the order of the file, and the partitions."""
+    with_gpus = [node for node in conf.nodes if node.gpus]
+    if len(with_gpus) < len(conf.nodes):
+        left_out.append(f"{len(conf.nodes) - len(with_gpus)} nodes without GPUs")
+    inside = {
+        node.name: tuple(p.name for p in conf.partitions if node.name in p.nodes)
+        for node in with_gpus
+    }
+    groups: dict[str, tuple[str, ...]] = {}
+    kind: Callable[[SlurmNode], tuple[object, ...]] = lambda node: (  # noqa: E731
+        node.gpus,
+        node.gpu_type,
+        node.cpus,
+        node.memory_mb,
+        inside[node.name],
+    )
+    for number, (_, alike) in enumerate(groupby(with_gpus, kind), 1):
+        nodes = list(alike)
+        first = nodes[0]
+        name = f"{first.gpu_type or 'gpu'}-{number}"
+        groups[name] = inside[first.name]
+        span = first.name if len(nodes) == 1 else f"{first.name} to {nodes[-1].name}"
+        yield f"[[group]]  # {span}"
+        yield from _fields(
+            name=name,
+            nodes=len(nodes),
+            gpus_per_node=first.gpus,
+            gpu_type=first.gpu_type,
+            cpus=first.cpus,
+            memory_gb=first.memory_mb / MB_PER_GB,
+        )
+    yield from _queues(conf, groups, left_out)
+
+
+def _queues(
+    conf: SlurmConf, groups: Mapping[str, tuple[str, ...]], left_out: list[str]
+) -> Iterator[str]:
+    """Yields the partitions, for groups and the partitions that each is in."""
+    same_time = _default_time(conf) != ""
+    for partition in conf.partitions:
+        own = [name for name, those in groups.items() if partition.name in those]
+        if not own:
+            left_out.append(f"partition {partition.name}: no nodes with GPUs")
+            continue
+        yield "[[queue]]"
+        factor = partition.values.get("priorityjobfactor", partition.values.get("priority", "1"))
+        everywhere = len(own) == len(groups)
+        yield from _fields(
+            name=partition.name, priority=float(factor), groups=None if everywhere else own
+        )
+        for key in ("prioritytier",) if same_time else ("maxtime", "defaulttime", "prioritytier"):
+            value = partition.values.get(key, "")
+            if value.upper() not in ("", *UNLIMITED, "1"):
+                left_out.append(f"partition {partition.name}: {key}={value}")
+
+
+def _default_time(conf: SlurmConf) -> str:
+    """Returns the limit of jobs without one, if it is the same in all partitions."""
+    times = {p.values.get("defaulttime") or p.values.get("maxtime", "") for p in conf.partitions}
+    only = next(iter(times), "") if len(times) == 1 else ""
+    return "" if only.upper() in UNLIMITED else only
+
+
+def _accounts(rows: Sequence[Row]) -> Iterator[str]:
+    """Yields the accounts with their users; associations of single partitions count once."""
+    accounts: dict[str, dict[str, object]] = {}
+    users: dict[str, dict[str, int]] = {}
+    for row in rows:
+        name, user = row["Account"], row["User"]
+        shares = int(row["Share"]) if row["Share"].isdigit() else 1
+        if user:
+            users.setdefault(name, {})[user] = shares
+            continue
+        parent = next((row[column] for column in PARENT if column in row), "")
+        accounts[name] = {
+            "name": name,
+            "parent": "" if name == "root" else parent or "root",
+            "shares": shares,
+            "max_gpus": _gpus(row.get("GrpTRES", "")),
+        }
+    for name, fields in accounts.items():
+        yield "[[account]]"
+        yield from _fields(**fields, users=users.get(name))
+
+
+def _qos(rows: Sequence[Row]) -> Iterator[str]:
+    names = [row["Name"] for row in rows]
+    for row in rows:
+        factor = float(row.get("UsageFactor") or 1.0)
+        preempts = [name for name in row.get("Preempt", "").split(",") if name in names]
+        yield "[[qos]]"
+        yield from _fields(
+            name=row["Name"],
+            priority=float(row.get("Priority") or 0),
+            preempts=preempts or None,
+            usage_factor=None if factor == 1 else factor,
+            max_gpus=_gpus(row.get("GrpTRES", "")),
+            max_gpus_per_user=_gpus(row.get("MaxTRESPU", "")),
+            max_jobs_per_user=int(row.get("MaxJobsPU") or 0),
+            max_hours=_hours(row.get("MaxWall", "")),
+        )
+
+
+def _gpus(tres: str) -> int:
+    """Returns the GPUs of a list of TRES such as `cpu=8,gres/gpu=4`; 0 if it names none."""
+    pairs = dict(item.partition("=")[::2] for item in tres.split(",") if item)
+    return int(pairs.get("gres/gpu", "0") or 0)
+
+
+def _hours(wall: str) -> float | None:
+    """Returns a MaxWall such as `1-00:00:00` in hours."""
+    if not wall:
+        return None
+    days, _, clock = wall.rpartition("-")
+    parts = [float(part) for part in clock.split(":")] + [0.0, 0.0]
+    return 24 * float(days or 0) + parts[0] + parts[1] / 60 + parts[2] / 3600
+
+
+def _fields(**values: object) -> Iterator[str]:
+    """Yields the lines of a table, without what is empty."""
+    for key, value in values.items():
+        if value in (None, "", 0, [], {}):
+            continue
+        if isinstance(value, dict):
+            pairs = ", ".join(f"{json.dumps(k)} = {v}" for k, v in value.items())
+            yield f"{key} = {{ {pairs} }}"
+        elif isinstance(value, float):
+            yield f"{key} = {value:g}"
+        else:
+            yield f"{key} = {json.dumps(value)}"
+    yield ""

@@ -1,0 +1,172 @@
+"""A Slurm site as a cluster file and a policy: what is read, and what is said to be left out."""
+
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dovetail.cli.cluster import cluster
+from dovetail.core.errors import InputError
+from dovetail.core.policy import parse_policy
+from dovetail.policies.slurm import Slurm
+from dovetail.traces.slurm_conf import hosts, read_slurm_conf
+from dovetail.traces.slurm_site import NUMBERS, SCHEDULER, WEIGHTS, read_sacctmgr, site_of
+
+CONF = r"""
+# A site.
+ClusterName=test
+SchedulerParameters=bf_interval=60,bf_window=4320,bf_continue,preempt_youngest_first
+PriorityType=priority/multifactor
+PriorityWeightAge=1000   # a week
+priorityweightfairshare=5000
+PriorityMaxAge=14-0
+PriorityFlags=SMALL_RELATIVE_TO_TIME,MAX_TRES
+PreemptType=preempt/qos
+PreemptMode=REQUEUE
+NodeName=DEFAULT CPUs=64 RealMemory=524288 Gres=gpu:a100:4(S:0-1)
+NodeName=a[01-03]
+NodeName=a04,v1 \
+  Gres=gpu:v100:2
+NodeName=login Gres= CPUs=8
+PartitionName=DEFAULT MaxTime=7-0 TRESBillingWeights="GRES/gpu=2.0,CPU=0.25"
+PartitionName=gpu Nodes=ALL Default=YES
+PartitionName=big Nodes=a[01-03] PriorityJobFactor=10
+"""
+ASSOCIATIONS = """Account|User|Par Name|Share|GrpTRES
+root|||1|
+root|root||1|
+uni||root|10|cpu=100,gres/gpu=12
+lab||uni|3|
+lab|ann||2|
+lab|bob||parent|
+"""
+QOS = """Name|Priority|Preempt|UsageFactor|GrpTRES|MaxTRESPU|MaxJobsPU|MaxWall
+high|100|low|1.000000|||3|1-00:00:00
+low|0||0.500000|gres/gpu=8|gres/gpu=4||
+"""
+
+
+def _site():  # type: ignore[no-untyped-def]
+    associations = read_sacctmgr("a.txt", ASSOCIATIONS, ("Account", "User", "Share"))
+    qos = read_sacctmgr("q.txt", QOS, ("Name",))
+    return site_of(read_slurm_conf("slurm.conf", CONF), associations, qos)
+
+
+def test_host_lists_are_expanded_with_their_zeros() -> None:
+    assert hosts("n[1-3,07],login,r[8-10]x") == [
+        *("n1", "n2", "n3", "n07", "login"),
+        *("r8x", "r9x", "r10x"),
+    ]
+
+
+def test_the_settings_become_the_policy() -> None:
+    policy = parse_policy(_site().policy)
+    assert policy == Slurm(
+        priority_weight_age=1000,
+        priority_weight_fairshare=5000,
+        priority_max_age="14-0",
+        small_relative_to_time=True,
+        billing_gpu=2.0,
+        billing_cpu=0.25,
+        default_time="7-0",
+        bf_interval=60,
+        bf_window=4320,
+        preempt_youngest_first=True,
+        preempt_mode="requeue",
+    )
+
+
+def test_every_setting_that_is_read_is_a_parameter() -> None:
+    known = {field.name for field in fields(Slurm)}
+    assert {*WEIGHTS.values(), *NUMBERS.values(), *SCHEDULER} <= known
+
+
+def test_what_the_policy_does_not_have_is_listed() -> None:
+    left_out = _site().left_out
+    assert "SchedulerParameters=bf_continue" in left_out
+    assert "PriorityFlags=MAX_TRES" in left_out
+    assert "1 nodes without GPUs" in left_out
+    uneven = CONF.replace("PriorityJobFactor=10", "MaxTime=1-0 PriorityTier=2")
+    left_out = site_of(read_slurm_conf("f", uneven), [], []).left_out
+    assert "partition gpu: maxtime=7-0" in left_out
+    assert "partition big: maxtime=1-0" in left_out and "partition big: prioritytier=2" in left_out
+
+
+def test_nodes_of_a_kind_and_of_the_same_partitions_are_a_group() -> None:
+    table = tomllib.loads(_site().cluster)
+    assert [(g["name"], g["nodes"], g["gpus_per_node"]) for g in table["group"]] == [
+        ("a100-1", 3, 4),
+        ("v100-2", 2, 2),
+    ]
+    assert table["group"][0]["memory_gb"] == 512 and table["group"][0]["cpus"] == 64
+    assert table["queue"] == [
+        {"name": "gpu", "priority": 1},
+        {"name": "big", "priority": 10, "groups": ["a100-1"]},
+    ]
+
+
+def test_associations_become_a_tree_of_accounts_with_shares_and_limits() -> None:
+    accounts = tomllib.loads(_site().cluster)["account"]
+    assert accounts == [
+        {"name": "root", "shares": 1, "users": {"root": 1}},
+        {"name": "uni", "parent": "root", "shares": 10, "max_gpus": 12},
+        {"name": "lab", "parent": "uni", "shares": 3, "users": {"ann": 2, "bob": 1}},
+    ]
+
+
+def test_qos_keep_priority_preemption_and_limits() -> None:
+    assert tomllib.loads(_site().cluster)["qos"] == [
+        {
+            "name": "high",
+            "priority": 100,
+            "preempts": ["low"],
+            "max_jobs_per_user": 3,
+            "max_hours": 24,
+        },
+        {"name": "low", "usage_factor": 0.5, "max_gpus": 8, "max_gpus_per_user": 4},
+    ]
+
+
+def test_without_weights_slurm_bills_cpus_and_without_backfill_it_is_fifo() -> None:
+    nodes = "NodeName=n Gres=gpu:1\nPartitionName=p Nodes=n\n"
+    multifactor = read_slurm_conf("f", "PriorityType=priority/multifactor\n" + nodes)
+    assert site_of(multifactor, [], []).policy == "slurm:billing_gpu=0,billing_cpu=1"
+    assert site_of(read_slurm_conf("f", nodes), [], []).policy == "slurm"
+    builtin = read_slurm_conf("f", "SchedulerType=sched/builtin\n" + nodes)
+    assert site_of(builtin, [], []).policy == "fifo"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("NodeName=n CPUs=4\n", "f: no node has GPUs"),
+        ("Include other.conf\n", "f, line 1: it includes another file"),
+        ("NodeName=n[1-x] Gres=gpu:1\n", "line 1: 'n\\[1-x\\]' is no list of nodes"),
+        ("NodeName=n Gres=gpu:1 CPUs=many\n", "line 1: 'cpus' must be a number, not 'many'"),
+        ("NodeName=n Gres=gpu:a:1,gpu:b:1\n", "line 1: its nodes have several types of GPUs: a, b"),
+        ("NodeName=n Gres=gpu:1\nPartitionName=p Nodes=m\n", "line 2: node 'm' has no NodeName"),
+    ],
+)
+def test_what_cannot_be_read_is_named_by_line(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_slurm_conf("f", text)
+
+
+def test_an_output_of_sacctmgr_without_its_columns_is_refused() -> None:
+    with pytest.raises(InputError, match=r"a\.txt: it has no column 'Share'"):
+        read_sacctmgr("a.txt", "Account|User\n", ("Account", "Share"))
+    with pytest.raises(InputError, match=r"a\.txt, line 2: 1 columns, and the header has 2"):
+        read_sacctmgr("a.txt", "Account|Share\nx\n", ("Account", "Share"))
+
+
+def test_the_command_writes_the_file_and_prints_the_policy(tmp_path: Path) -> None:
+    conf, out = tmp_path / "slurm.conf", tmp_path / "site.toml"
+    conf.write_text(CONF)
+    result = CliRunner().invoke(cluster, [str(conf), "-o", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "(16 GPUs, 2 partitions)" in result.output
+    assert "policy: slurm:priority_weight_age=1000" in result.output
+    assert "no associations: every user has one share" in result.output
+    assert [g["nodes"] for g in tomllib.loads(out.read_text())["group"]] == [3, 2]
