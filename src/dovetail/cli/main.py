@@ -24,6 +24,7 @@ COMMANDS = {
     "profile": ("profile", "Profile a training script."),
     "trace": ("trace", "Import, describe and generate traces."),
     "replay": ("replay", "Replay an event log and compare decisions."),
+    "shadow": ("shadow", "Show what a policy would do on a cluster that Slurm runs."),
     "up": ("up", "Start a live cluster on this machine."),
     "down": ("up", "Stop the controller of the live cluster."),
     "submit": ("submit", "Submit jobs to the live cluster."),
