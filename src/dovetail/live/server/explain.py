@@ -38,6 +38,7 @@ SENTENCES = {
     "JobArrayTaskLimit": "as many tasks of its array as its owner allows are ahead of it",
     "BetterPlacement": "the policy holds it back for GPUs that lie closer together",
     "SharingDoesNotPay": "every GPU it could share would slow both jobs more than waiting does",
+    "AccountingPolicy": "a limit of its user, account, QOS or partition leaves it no GPUs",
     "BeginTime": "its time to begin has not come",
     "JobHeldUser": "it is held until its owner releases it",
     "Dependency": "a job it depends on has not come that far",

@@ -1,0 +1,1 @@
+"""Slurm's scheduler in parts: priority, fair tree, limits, the choice of nodes, backfill."""

@@ -1,0 +1,113 @@
+"""Slurm's scheduler: multifactor priority, the main scheduler, backfill, limits, preemption by QOS.
+
+Jobs go by priority: the weighted sum of age, fair share (fair tree), size, partition and QOS. The
+main scheduler starts jobs in this order after every event, until one finds no room in its
+partition. Backfill runs every `bf_interval` and starts jobs behind it that, by time limits, delay
+no job before them. Parameters and defaults are those of slurm.conf in Slurm 22.05; accounts, QOS,
+partitions and reservations are those of the cluster's file.
+
+Source: Slurm 22.05 (job_scheduler.c, backfill.c, priority_multifactor.c). Knows: time limits.
+Stops running jobs: with `preempt_mode=requeue`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from dovetail.core.messages import Reason
+from dovetail.core.order import Order
+from dovetail.core.passes import Because, behind
+from dovetail.core.policy import Decision, register
+from dovetail.core.units import NEVER_S
+from dovetail.core.view import View
+from dovetail.mechanisms.slurm.backfill_pass import BackfillPass
+from dovetail.mechanisms.slurm.catching_up import after, caught_up
+from dovetail.mechanisms.slurm.main_pass import MainPass
+from dovetail.mechanisms.slurm.parameters import SlurmParameters, slurm_seconds
+from dovetail.mechanisms.slurm.scheduling_pass import SchedulingPass
+from dovetail.mechanisms.slurm.state import (
+    ROUNDING_S,
+    SlurmState,
+    backfill_due_s,
+    tick_s,
+)
+
+
+@register("slurm")
+@dataclass(frozen=True, slots=True)
+class Slurm(SlurmParameters):
+    """The parameters are those of slurm.conf."""
+
+    knows: ClassVar[frozenset[str]] = frozenset()
+    order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
+    initial: ClassVar[SlurmState] = SlurmState()
+
+    @property
+    def powers(self) -> frozenset[str]:
+        """Returns `preempt` if jobs of one QOS may stop jobs of another."""
+        return frozenset({"preempt"}) if self.preempts else frozenset()
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Runs the passes that are due; wakes for the next one that could start a job."""
+        assert isinstance(memory, SlurmState)
+        state, happened = caught_up(self, view, memory)
+        assert state.site is not None
+        draft = view.plan.draft()
+        c = SchedulingPass(view, draft, self, state.site)
+        waits = {job for job, begin_s in state.begins.items() if begin_s > view.now}
+        head = -1
+        full = state.main_due_s <= view.now + ROUNDING_S
+        if (happened or full) and len(state.queue):
+            main = MainPass(c, state.queue, full)
+            main.run(waits)
+            head = main.head
+            due_s = tick_s(self.sched_interval, view.now + 1) if main.cut_off else NEVER_S
+            state = replace(state, main_due_s=due_s, dirty=state.dirty or bool(c.started))
+        state = self._backfilled(view, c, state, waits)
+        because = self._because(view, c, state, head)
+        state = after(self, view, c, state)
+        changed = bool(c.started)
+        wake_at = self._wake_at(view, state)
+        return Decision(draft if changed else None, state, wake_at, because)
+
+    def _backfilled(
+        self, view: View, c: SchedulingPass, state: SlurmState, waits: set[int]
+    ) -> SlurmState:
+        """Returns the state after a backfill pass, if one is due and could start a job."""
+        due_s = backfill_due_s(state.backfilled_s, self.bf_interval, state.news_s)
+        if due_s > view.now + ROUNDING_S:
+            return state
+        before = len(c.started)
+        dirty = False
+        if state.dirty and len(state.queue) > before:
+            backfill = BackfillPass(c, state.queue)
+            backfill.run(waits)
+            dirty = len(c.started) > before or (backfill.looked and backfill.overdue)
+        return replace(state, backfilled_s=view.now, news_s=NEVER_S, dirty=dirty)
+
+    def _because(self, view: View, c: SchedulingPass, state: SlurmState, head: int) -> Because:
+        """Returns why jobs wait: behind the first that found no room, or over a limit."""
+        gone = set(c.started)
+        left = [job for job in state.queue.jobs.tolist() if job not in gone]
+        if not left:
+            return ()
+        if head >= 0 and head not in gone:
+            return behind(head)
+        for job in left[: self.default_queue_depth]:
+            if c.limits.has_jobs_and_gpus_left(job):
+                return behind(job)
+        return (Reason("AccountingPolicy"),)
+
+    def _wake_at(self, view: View, state: SlurmState) -> float:
+        """Returns when the next pass is due that could start a job."""
+        if not len(state.queue):
+            return NEVER_S
+        assert state.site is not None
+        due_s = [state.main_due_s, state.site.next_boundary_s(view.now)]
+        if state.dirty:
+            due_s.append(backfill_due_s(state.backfilled_s, self.bf_interval, view.now))
+        if self.ranks_by_time:
+            due_s.append(state.shares.calculated_s + slurm_seconds(self.priority_calc_period))
+        due_s += [begin_s for begin_s in state.begins.values() if begin_s > view.now]
+        return min(due for due in due_s if due > view.now)
