@@ -1,21 +1,22 @@
 """The cluster and the jobs of the comparison with a real slurmctld, and how they are recorded.
 
-Six nodes of four pretended GPUs, seven users in three accounts with unequal shares, three QOS, and
+Six nodes of four pretended GPUs, seven users in three accounts with unequal shares, two QOS, and
 a few hundred jobs of 5 to 120 seconds that sleep. All of it comes from a seed but what Slurm does.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from math import ceil
-from pathlib import Path
 from random import Random
 
 from tests.slurm_cluster import Node, Site, SlurmCluster
 
-CPUS_PER_GPU = 4
+CPUS_PER_GPU, CPUS_PER_NODE = 4, 16.0
 INTERVAL_S = 5
 """Both `sched_interval` and `bf_interval` of the recorded site."""
 FIELDS = (
@@ -28,7 +29,8 @@ ACCOUNTS = {
     "arts": ("uucp", "proxy"),
 }
 SHARES = {"physics": 5, "biology": 3, "arts": 1}
-QOS_PRIORITY = {"normal": 0, "high": 50, "low": -1}
+LIMITS = {"normal": 8, "high": 2, "arts": 8}
+"""GPUs of a user in QOS normal, jobs of a user in QOS high, GPUs of account arts."""
 
 SITE = Site(
     nodes=tuple(Node(f"n{i}", 4, "a100" if i <= 4 else "v100") for i in range(1, 7)),
@@ -62,9 +64,9 @@ SITE = Site(
 LIMITED = replace(
     SITE,
     limits=(
-        "modify qos normal set maxtresperuser=gres/gpu=6",
-        "modify qos high set maxjobsperuser=2",
-        "modify account arts set grptres=gres/gpu=8",
+        f"modify qos normal set maxtresperuser=gres/gpu={LIMITS['normal']}",
+        f"modify qos high set maxjobsperuser={LIMITS['high']}",
+        f"modify account arts set grptres=gres/gpu={LIMITS['arts']}",
     ),
 )
 """The same site with limits of users in each QOS, and of one account."""
@@ -133,17 +135,58 @@ def play(cluster: SlurmCluster, asked: list[Asked]) -> None:
     time.sleep(3.0)
 
 
-def keep(cluster: SlurmCluster, folder: Path) -> None:
-    """Writes what sacct, scontrol and sacctmgr say of the cluster into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    commands = {
-        "sacct.txt": ("sacct", "-a", "-D", "-P", "-X", "-S", "now-1hour", "-o", FIELDS),
-        "slurm.conf": ("cat", str(cluster.path / "slurm.conf")),
-        "config.txt": ("scontrol", "show", "config"),
-        "qos.txt": ("sacctmgr", "-P", "show", "qos"),
-        "associations.txt": ("sacctmgr", "-P", "show", "assoc"),
-        "shares.txt": ("sshare", "-a", "-l", "-P"),
-        "sdiag.txt": ("sdiag",),
-    }
-    for name, command in commands.items():
-        (folder / name).write_text(cluster.run(*command))
+LOGGED = {
+    "Submitted": re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)"),
+    "Started": re.compile(r"sched(?::|/backfill: _start_job:) (?:Allocate|Started) JobId=(\d+)"),
+    "Ended": re.compile(r"_job_complete: JobId=(\d+) done"),
+}
+"""What slurmctld logs of a job, with milliseconds."""
+
+
+CALCULATED = "priority/multifactor: _read_last_decay_ran"
+"""What slurmctld logs when it computes priorities for the first time."""
+BACKFILLED = "sched/backfill: _start_job"
+
+
+def phases(log: str) -> tuple[float, float]:
+    """Returns the first computation of priorities, and a pass of backfill, in Unix seconds."""
+    found = []
+    for words in (CALCULATED, BACKFILLED):
+        line = next(line for line in log.splitlines() if line.partition("] ")[2].startswith(words))
+        found.append(_logged_at(line))
+    return found[0], found[1]
+
+
+def _logged_at(line: str) -> float:
+    stamp = line.partition("] ")[0].strip("[")
+    return datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp()
+
+
+def exact_times(log: str) -> dict[str, dict[str, float]]:
+    """Returns when each job was submitted, started and ended, in Unix seconds, of slurmctld.log."""
+    found: dict[str, dict[str, float]] = {name: {} for name in LOGGED}
+    for line in log.splitlines():
+        for name, pattern in LOGGED.items():
+            if match := pattern.match(line.partition("] ")[2]):
+                found[name][match[1]] = _logged_at(line)
+    return found
+
+
+def accounting(cluster: SlurmCluster) -> str:
+    """Returns what sacct says of all jobs, with exact times from slurmctld's log beside it.
+
+    Slurm's accounting has whole seconds, in which several passes of its scheduler may fall.
+    """
+    sacct = ("sacct", "-a", "-D", "-P", "-X", "-S", "now-1hour", "-o", FIELDS)
+    return with_exact(cluster.run(*sacct), (cluster.path / "slurmctld.log").read_text())
+
+
+def with_exact(sacct: str, log: str) -> str:
+    """Returns an output of sacct with a column for each exact time, after a line of phases."""
+    times, (calculated_s, backfilled_s) = exact_times(log), phases(log)
+    header, *lines = sacct.splitlines()
+    rows = [f"phases|{calculated_s:.3f}|{backfilled_s:.3f}", "|".join([header, *times])]
+    for line in lines:
+        job = line.partition("|")[0]
+        rows.append("|".join([line, *(f"{times[name].get(job, 0):.3f}" for name in times)]))
+    return "\n".join([*rows, ""])
