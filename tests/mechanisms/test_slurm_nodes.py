@@ -35,11 +35,10 @@ def _chosen(free: list[int], gpus: int, placing: str = "strict") -> Spans | None
     return choose(_free(free), Placing.parse(placing), Shape(gpus), everywhere)
 
 
-def test_the_fullest_node_of_the_smallest_run_is_selected() -> None:
-    # Two GPUs: nodes 0-2 form a run with 10 free GPUs, nodes 4-5 one with 7.
-    assert _chosen([4, 2, 4, 1, 4, 3], 2) == ((5, 2),)
-    # Node 1 alone would be the tightest fit; its run is not the smallest.
-    assert _chosen([4, 2, 4, 0, 4, 0], 2) == ((4, 2),)
+def test_the_first_node_of_the_smallest_run_is_selected() -> None:
+    # Two GPUs: nodes 0-2 form a run, nodes 4-5 one of fewer nodes. The fullest does not matter.
+    assert _chosen([4, 2, 4, 1, 4, 3], 2) == ((4, 2),)
+    assert _chosen([4, 2, 4, 0, 4, 2, 4], 2) == ((0, 2),)
 
 
 def test_of_equal_runs_and_nodes_the_first_is_selected() -> None:
@@ -51,7 +50,7 @@ def test_a_gang_gets_whole_nodes_of_the_smallest_run_that_suffices() -> None:
     assert _chosen([4, 4, 4, 0, 4, 4], 8) == ((4, 4), (5, 4))
     # No run of three: the largest first, then the rest.
     assert _chosen([4, 0, 4, 4], 12) == ((0, 4), (2, 4), (3, 4))
-    # Six: a whole node (one of the smallest run) and the fullest that holds two.
+    # Six: a whole node (of the smallest run) and a node for the rest.
     assert _chosen([4, 4, 0, 4, 3], 6) == ((3, 4), (4, 2))
 
 
@@ -65,15 +64,17 @@ def test_the_least_loaded_node_and_the_first_can_be_asked_for() -> None:
     assert _chosen([3, 2, 4], 2, "strict,first-fit") == ((0, 2),)
 
 
-def test_the_fullest_node_is_the_one_with_the_fewest_free_cpus() -> None:
-    jobs = jobs_of(Row(1, 1, cpus=1), Row(2, 1, cpus=14), Row(1, 1, cpus=1))
+def test_cpus_decide_where_a_job_fits() -> None:
+    jobs = jobs_of(Row(1, 1, cpus=15), Row(2, 1, cpus=2))
     occupancy = Occupancy(Cluster((NodeGroup("all", 2, 4, cpus=16),)), jobs)
     occupancy.hold(0, Placement(((0, 1),)))
-    occupancy.hold(1, Placement(((1, 2),)))
-    state, shape = FreeNodes.now(occupancy), Shape(1, cpus=1)
-    # Node 0 has 15 CPUs free, node 1 two.
-    assert choose(state, Placing.parse("strict"), shape, ALL) == ((1, 1),)
-    assert choose(state, Placing.parse("strict"), Shape(1, cpus=3), ALL) == ((0, 1),)
+    state = FreeNodes.now(occupancy)
+    # Node 0 has one CPU free.
+    assert choose(state, Placing.parse("strict"), Shape(1, cpus=1), 0b11) == ((0, 1),)
+    assert choose(state, Placing.parse("strict"), Shape(1, cpus=3), 0b11) == ((1, 1),)
+    # The least loaded node has the most free CPUs.
+    lln = Placing.parse("strict,most-free")
+    assert choose(state, lln, Shape(1, cpus=1), 0b11) == ((1, 1),)
 
 
 def test_the_map_is_aligned_and_reserves_whole_nodes() -> None:

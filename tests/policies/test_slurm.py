@@ -184,15 +184,28 @@ def test_a_partition_is_planned_on_its_own_nodes() -> None:
     assert starts(tenants([*rows[:3], rows[4]], of_parts()))[3] == 0
 
 
+def test_submitted_jobs_wait_until_the_last_look_is_some_seconds_ago() -> None:
+    rows = [hours(1, 1, submit_s=s) for s in (10, 10.2, 12, 17.5)]
+    assert starts(play(rows, "slurm:bf_interval=300", "1x4")) == [10, 13, 13, 18]
+    quick = "slurm:bf_interval=300,batch_sched_delay=0"
+    assert starts(play(rows, quick, "1x4")) == [10, 11, 12, 18]
+
+
+def test_the_end_of_a_job_is_answered_at_once() -> None:
+    rows = [Row(4, 100.5, time_limit_s=120), hours(4, 1)]
+    assert starts(play(rows, "slurm", "1x4")) == [0, 100.5]
+
+
 def test_after_an_event_some_jobs_are_tested_and_every_interval_all() -> None:
     # Jobs 1-3 of ann are over her limit; job 4 is the fifth to be tested.
     cluster = Cluster(
         (NodeGroup("all", 1, 4),), accounts=(AccountSpec("lab", max_gpus_per_user=1),)
     )
-    rows = [hours(1, 2, user="ann") for _ in range(4)] + [hours(1, 1, user="bob")]
+    rows = [hours(1, 2, user="ann", submit_s=1) for _ in range(4)]
+    rows.append(hours(1, 1, user="bob", submit_s=1))
     policy = "slurm:default_queue_depth={},bf_interval=300"
     story = tenants(rows, cluster, policy.format(4), account=["lab"] * 5)
-    assert starts(story)[4] == 0
+    assert starts(story)[4] == 1
     story = tenants(rows, cluster, policy.format(3), account=["lab"] * 5)
     assert starts(story)[4] == 60
 

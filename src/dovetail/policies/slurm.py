@@ -1,10 +1,10 @@
 """Slurm's scheduler: multifactor priority, the main scheduler, backfill, limits, preemption by QOS.
 
-Jobs go by priority: the weighted sum of age, fair share (fair tree), size, partition and QOS. The
-main scheduler starts jobs in this order after every event, until one finds no room in its
-partition. Backfill runs every `bf_interval` and starts jobs behind it that, by time limits, delay
-no job before them. Parameters and defaults are those of slurm.conf in Slurm 22.05; accounts, QOS,
-partitions and reservations are those of the cluster's file.
+Jobs go by priority: the weighted sum of age, fair share (fair tree), size, partition and QOS. When
+a job ends or is submitted, the main scheduler starts jobs in this order, until one finds no room in
+its partition. Backfill runs every `bf_interval` and starts jobs behind it that, by time limits,
+delay no job before them. Parameters and defaults are those of slurm.conf in Slurm 22.05; accounts,
+QOS, partitions and reservations are those of the cluster's file.
 
 Source: Slurm 22.05 (job_scheduler.c, backfill.c, priority_multifactor.c). Knows: time limits.
 Stops running jobs: with `preempt_mode=requeue`.
@@ -30,6 +30,7 @@ from dovetail.mechanisms.slurm.state import (
     ROUNDING_S,
     SlurmState,
     backfill_due_s,
+    is_tick,
     tick_s,
 )
 
@@ -57,13 +58,17 @@ class Slurm(SlurmParameters):
         c = SchedulingPass(view, draft, self, state.site)
         waits = {job for job, begin_s in state.begins.items() if begin_s > view.now}
         head = -1
-        full = state.main_due_s <= view.now + ROUNDING_S
-        if (happened or full) and len(state.queue):
-            main = MainPass(c, state.queue, full)
+        due = state.main_due_s <= view.now + ROUNDING_S
+        if due:
+            state = replace(state, main_s=view.now, main_due_s=NEVER_S)
+        if (happened or due) and len(state.queue):
+            main = MainPass(c, state.queue, due and is_tick(self.sched_interval, view.now))
             main.run(waits)
             head = main.head
-            due_s = tick_s(self.sched_interval, view.now + 1) if main.cut_off else NEVER_S
-            state = replace(state, main_due_s=due_s, dirty=state.dirty or bool(c.started))
+            if main.cut_off:
+                full_s = tick_s(self.sched_interval, view.now + 1)
+                state = replace(state, main_due_s=min(state.main_due_s, full_s))
+            state = replace(state, dirty=state.dirty or bool(c.started))
         state = self._backfilled(view, c, state, waits)
         because = self._because(view, c, state, head)
         state = after(self, view, c, state)

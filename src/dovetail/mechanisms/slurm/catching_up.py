@@ -18,11 +18,11 @@ from dovetail.mechanisms.slurm.parameters import SlurmParameters
 from dovetail.mechanisms.slurm.ranked_queue import RankedQueue
 from dovetail.mechanisms.slurm.scheduling_pass import SchedulingPass
 from dovetail.mechanisms.slurm.site import Site
-from dovetail.mechanisms.slurm.state import SlurmState, last_backfill_s, tick_s
+from dovetail.mechanisms.slurm.state import POLL_S, SlurmState, last_backfill_s, tick_s
 
 
 def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> tuple[SlurmState, bool]:
-    """Returns the memory as of now, and whether something happened that asks for a pass."""
+    """Returns the memory as of now, and whether something happened that asks for a pass at once."""
     now = view.now
     site = state.site
     if site is None or site.cluster is not view.cluster:
@@ -41,8 +41,10 @@ def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> tuple[SlurmS
         unranked, queue = queue.jobs, queue.ranked(p, site, view.jobs, shares)
         moved = computed and not np.array_equal(unranked, queue.jobs)
     happened = _happened(view, site, state)
-    news_s = min(news_s, now) if happened or moved else news_s
+    news = happened or moved or bool(fresh)
     due_s = tick_s(p.sched_interval, now) if moved else NEVER_S
+    if fresh:
+        due_s = min(due_s, tick_s(POLL_S, max(now, state.main_s + p.batch_sched_delay)))
     caught = SlurmState(
         site=site,
         shares=shares,
@@ -50,9 +52,10 @@ def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> tuple[SlurmS
         begins=_begins(p, view, state.begins),
         decided_s=now,
         backfilled_s=last_s,
-        news_s=news_s,
+        news_s=min(news_s, now) if news else news_s,
+        main_s=state.main_s,
         main_due_s=min(state.main_due_s, due_s),
-        dirty=state.dirty or happened or moved,
+        dirty=state.dirty or news,
     )
     return caught, happened
 
@@ -79,13 +82,12 @@ def after(p: SlurmParameters, view: View, c: SchedulingPass, state: SlurmState) 
 
 
 def _happened(view: View, site: Site, state: SlurmState) -> bool:
-    """True if jobs, nodes or reservations changed, or a requeued job may begin."""
+    """True if jobs ended, nodes or reservations changed, or a requeued job may begin."""
     changes = view.changes
     return (
-        any(len(those) for those in (changes.arrived, changes.ended, changes.evicted))
+        bool(len(changes.ended) or len(changes.evicted))
         or changes.capacity
-        or state.decided_s < 0
-        or site.boundary_since(state.decided_s, view.now)
+        or (state.decided_s >= 0 and site.boundary_since(state.decided_s, view.now))
         or any(begin_s <= view.now for begin_s in state.begins.values())
     )
 

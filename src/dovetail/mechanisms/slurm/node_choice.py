@@ -1,14 +1,16 @@
 """Which nodes Slurm's cons_tres selects for a job, now or with some jobs gone.
 
-The nodes that can hold the job form runs of consecutive nodes. The run with the fewest free CPUs
-that suffices is taken, and in it the node with the fewest free CPUs, the first of equals. Where
-the cluster's file has no CPUs, free GPUs stand for them: each GPU has its part of the CPUs.
+The nodes that can hold the job form runs of consecutive nodes. Of the runs that suffice the one
+with the fewest nodes is taken, and of that the first nodes. Slurm compares CPUs, but of each node
+only as many as a job with GPUs and a number of tasks can use there: the same on all that fit. So
+it does not seek the fullest node.
 
 With the placement option `most-free` a job gets the least loaded node (CR_LLN), with `first-fit`
 the first. `strict` is a job with `--nodes`: whole nodes and one for the rest; otherwise a job that
 finds no such nodes is spread over what is free, as with `--gpus` alone.
 
-Source: `src/plugins/select/cons_tres/job_test.c`, `_eval_nodes` and `_eval_nodes_lln`.
+Source: `src/plugins/select/cons_tres/job_test.c`, `_eval_nodes` and `_select_cores`;
+`cons_common/gres_select_filter.c`, `gres_select_filter_sock_core`.
 """
 
 from __future__ import annotations
@@ -134,8 +136,8 @@ def _best(state: FreeNodes, placing: Placing, nodes: int) -> int:
         return (nodes & -nodes).bit_length() - 1
     if placing.node_choice == "most-free":
         return max(each(nodes), key=lambda node: (state.load_key(node), -node))
-    run = min(_runs(nodes), key=lambda run: sum(map(state.load_key, each(run))))
-    return min(each(run), key=lambda node: (state.load_key(node), node))
+    run = min(_runs(nodes), key=int.bit_count)
+    return (run & -run).bit_length() - 1
 
 
 def _runs(nodes: int) -> Iterator[int]:
@@ -174,13 +176,9 @@ def _of_runs(state: FreeNodes, placing: Placing, nodes: int, count: int) -> list
     runs, chosen = list(_runs(nodes)), list[int]()
     while len(chosen) < count:
         missing = count - len(chosen)
-        sums = [sum(map(state.load_key, each(run))) for run in runs]
-        enough = [i for i, run in enumerate(runs) if run.bit_count() >= missing]
-        best = (
-            min(enough, key=sums.__getitem__)
-            if enough
-            else max(range(len(runs)), key=sums.__getitem__)
-        )
+        sizes = [run.bit_count() for run in runs]
+        enough = [size for size in sizes if size >= missing]
+        best = sizes.index(min(enough) if enough else max(sizes))
         chosen += list(each(runs.pop(best)))[:missing]
     return sorted(chosen)
 

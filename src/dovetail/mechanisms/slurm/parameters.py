@@ -70,6 +70,7 @@ class SlurmParameters:
     kill_wait: int = 30
     requeue_delay: int = 121
     sched_interval: int = 60
+    batch_sched_delay: int = 3
     default_queue_depth: int = 100
     partition_job_depth: int = 0
     sched_max_job_start: int = 0

@@ -3,6 +3,9 @@
 Backfill runs `bf_interval` after its last pass. If nothing happened since, Slurm looks every second
 whether something has. While jobs wait, something always happens (priorities, the main scheduler),
 so passes follow each other; those that could not change anything are not made here.
+
+The main scheduler runs when a job ends, and by the clock: every second it looks for submitted jobs,
+if its last pass by the clock is `batch_sched_delay` ago, and every `sched_interval` at all jobs.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from types import MappingProxyType
 
-from dovetail.core.units import NEVER_S
+from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.mechanisms.slurm.fair_share import FairShares
 from dovetail.mechanisms.slurm.ranked_queue import RankedQueue
 from dovetail.mechanisms.slurm.site import Site
@@ -27,8 +30,9 @@ NO_BEGINS: Mapping[int, float] = MappingProxyType({})
 class SlurmState:
     """The memory of the policy; times are those of the last decision.
 
-    `begins` are the times before which requeued jobs may not start. `news_s` is the first change
-    since the last backfill; `dirty` says that another pass could start a job.
+    `main_s` is the last pass of the main scheduler by the clock; `begins` are the times before
+    which requeued jobs may not start. `news_s` is the first change since the last backfill;
+    `dirty` says that another pass could start a job.
     """
 
     site: Site | None = field(default=None, compare=False)
@@ -38,6 +42,7 @@ class SlurmState:
     decided_s: float = -1.0
     backfilled_s: float = 0.0
     news_s: float = NEVER_S
+    main_s: float = LONG_AGO_S
     main_due_s: float = NEVER_S
     dirty: bool = False
 
@@ -65,5 +70,10 @@ def backfill_due_s(last_s: float, interval_s: float, news_s: float) -> float:
 
 
 def tick_s(interval_s: float, now: float) -> float:
-    """Returns the first full pass of the main scheduler at or after a time."""
+    """Returns the first tick of a clock at or after a time."""
     return interval_s * ceil(now / interval_s - ROUNDING_S)
+
+
+def is_tick(interval_s: float, now: float) -> bool:
+    """True if a clock ticks now."""
+    return tick_s(interval_s, now) <= now + ROUNDING_S
