@@ -70,7 +70,8 @@ RUNS = {"plain": SlurmRun(SITE, 300, 7, 380.0), "limited": SlurmRun(LIMITED, 220
 
 @dataclass(frozen=True, slots=True)
 class SlurmRecord:
-    """The jobs of a run as a trace whose record is exact, and the nodes that each had.
+    """The jobs of a run as a trace whose record is exact, the nodes that each had, and its priority
+    when it was submitted.
 
     Time 0 is a multiple of `WINDOWS_S` in Unix seconds. Slurm computed priorities and ran backfill
     at `calculated_s` and `backfilled_s`, before the first job, and at every interval since.
@@ -78,6 +79,7 @@ class SlurmRecord:
 
     trace: Trace
     spans: list[Spans]
+    first_priority: list[int]
     calculated_s: float
     backfilled_s: float
 
@@ -107,6 +109,7 @@ def record_of(text: str) -> SlurmRecord:
     return SlurmRecord(
         _trace(rows, zero_s),
         [_spans(row) for row in rows],
+        [int(row["FirstPriority"]) for row in rows],
         calculated_s - zero_s,
         later_s - passes * INTERVAL_S - zero_s,
     )

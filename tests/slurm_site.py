@@ -148,6 +148,9 @@ CALCULATED = "priority/multifactor: _read_last_decay_ran"
 BACKFILLED = "sched/backfill: _start_job"
 
 
+FIRST_PRIORITY = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+) InitPrio=(\d+)")
+
+
 def phases(log: str) -> tuple[float, float]:
     """Returns the first computation of priorities, and a pass of backfill, in Unix seconds."""
     found = []
@@ -182,11 +185,19 @@ def accounting(cluster: SlurmCluster) -> str:
 
 
 def with_exact(sacct: str, log: str) -> str:
-    """Returns an output of sacct with a column for each exact time, after a line of phases."""
+    """Returns an output of sacct with the first priority and the exact times of each job.
+
+    The first line has the phases of Slurm's cycles.
+    """
     times, (calculated_s, backfilled_s) = exact_times(log), phases(log)
+    first = dict(FIRST_PRIORITY.findall(log))
     header, *lines = sacct.splitlines()
-    rows = [f"phases|{calculated_s:.3f}|{backfilled_s:.3f}", "|".join([header, *times])]
+    rows = [
+        f"phases|{calculated_s:.3f}|{backfilled_s:.3f}",
+        "|".join([header, "FirstPriority", *times]),
+    ]
     for line in lines:
         job = line.partition("|")[0]
-        rows.append("|".join([line, *(f"{times[name].get(job, 0):.3f}" for name in times)]))
+        exact = (f"{times[name].get(job, 0):.3f}" for name in times)
+        rows.append("|".join([line, first.get(job, ""), *exact]))
     return "\n".join([*rows, ""])

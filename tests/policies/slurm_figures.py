@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 import dovetail.policies
@@ -39,6 +41,15 @@ def main() -> None:
                 f" of {(real_s - record.trace.jobs.submit_s).mean():6.1f}"
                 f" rank {np.corrcoef(*ranks)[0, 1]:.3f}"
             )
+        waits_s = []
+        for phase_s in np.arange(0.0, INTERVAL_S, 0.5):
+            memory = replace(record.memory, backfilled_s=record.backfilled_s - phase_s)
+            starts = replayed_starts(record.trace, cluster, parse_policy(POLICY), memory)
+            waits_s.append((starts - record.trace.jobs.submit_s).mean())
+        print(
+            f"{name} ten phases of backfill: mean waits {min(waits_s):.1f} to {max(waits_s):.1f},"
+            f" on average {np.mean(waits_s):.1f}"
+        )
 
 
 if __name__ == "__main__":
