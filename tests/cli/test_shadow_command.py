@@ -1,12 +1,17 @@
 """`dovetail shadow` on files, and its errors."""
 
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from dovetail.cli.main import run
+from dovetail.shadow.worth import Side, Worth
 from tests.shadow.slurm_scene import NAMES, sample
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -34,6 +39,19 @@ def test_advice_is_one_json_object(files: list[str], capsys: pytest.CaptureFixtu
     advice = json.loads(capsys.readouterr().out)
     assert advice["order"] == ["9", "5_2", "8"]
     assert advice["slurm_order"] == ["8", "5_2", "9"]
+
+
+def test_every_field_of_the_json_is_documented(
+    files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["shadow", "slurm", "--policy", "srtf", "--json", *files]) == 0
+    advice = json.loads(capsys.readouterr().out)
+    page = (ROOT / "docs/reference/json.md").read_text()
+    text = page[page.index("`shadow slurm`") :]
+    for name in (*advice, *advice["actions"][0]):
+        assert re.search(rf"\b{name}\b", text), name
+    for name in (f.name for cls in (Worth, Side) for f in fields(cls)):
+        assert re.search(rf"\b{name}\b", text), name
 
 
 def test_a_log_is_written_and_reported(
@@ -103,3 +121,27 @@ def test_a_command_that_fails_speaks_for_itself(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert run(["shadow", "slurm", "--policy", "fifo"]) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("nodes", ["sinfo", "scontrol"])
+def test_the_commands_of_slurm_are_asked(
+    files: list[str],
+    tmp_path: Path,
+    nodes: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Where scontrol has no --json, as in 22.05, sinfo is asked for the nodes."""
+    answers = {"squeue": "squeue", nodes: "sinfo"}
+    for name in ("squeue", "sinfo", "scontrol"):
+        fails = f"echo \"{name}: unrecognized option '--json'\" >&2; exit 1"
+        script = f"exec /bin/cat {tmp_path}/{answers[name]}.json" if name in answers else fails
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert run(["shadow", "slurm", "--policy", "srtf", "--json"]) == 0
+    by_command = json.loads(capsys.readouterr().out)
+    assert run(["shadow", "slurm", "--policy", "srtf", "--json", *files]) == 0
+    by_file = json.loads(capsys.readouterr().out)
+    assert by_command["order"] == by_file["order"]
+    assert by_command["free_gpus"] == by_file["free_gpus"] == 0

@@ -32,8 +32,7 @@ class SlurmCommands:
 
     def snapshot(self, now_s: float) -> Snapshot:
         """Returns the cluster as it is. Raises InputError."""
-        squeue, sinfo = answer("squeue", "--json"), answer("sinfo", "--json")
-        return snapshot_of(squeue, sinfo, time_s=now_s)
+        return snapshot_of(answer("squeue", "--json"), _nodes(), time_s=now_s)
 
     def accounting(self, since_s: float) -> str:
         """Returns the JSON of sacct since a time. Raises InputError.
@@ -42,6 +41,17 @@ class SlurmCommands:
         """
         since = datetime.fromtimestamp(since_s).strftime("%Y-%m-%dT%H:%M:%S")
         return answer("sacct", "--json", "--allusers", "--duplicates", "--starttime", since)
+
+
+def _nodes() -> str:
+    """Returns the nodes; from scontrol, which has --json since 23.02, because it tells GPUs in use.
+
+    Without these nobody sees the GPUs of jobs that Slurm does not show. sinfo of 22.05 has them.
+    """
+    try:
+        return answer("scontrol", "show", "nodes", "--json")
+    except InputError:
+        return answer("sinfo", "--json")
 
 
 @dataclass(frozen=True, slots=True)
