@@ -45,8 +45,9 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """What stands above (study, replay, web, cli) may import all of these."""
 ABOVE = {
-    "study": {"live", "replaying", "web", "cli"},
-    "replaying": {"web", "cli"},
+    "study": {"live", "replaying", "shadow", "web", "cli"},
+    "replaying": {"shadow", "web", "cli"},
+    "shadow": {"replaying", "web", "cli"},
     "web": {"cli"},
     "cli": set[str](),
 }

@@ -25,6 +25,7 @@ COMMANDS = {
     "cluster": ("cluster", "Turn a slurm.conf into a cluster file and a policy."),
     "trace": ("trace", "Import, describe and generate traces."),
     "replay": ("replay", "Replay an event log and compare decisions."),
+    "shadow": ("shadow", "Show what a policy would do on a cluster that Slurm runs."),
     "up": ("up", "Start a live cluster on this machine."),
     "down": ("up", "Stop the controller of the live cluster."),
     "submit": ("submit", "Submit jobs to the live cluster."),

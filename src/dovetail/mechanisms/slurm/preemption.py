@@ -63,7 +63,7 @@ def candidates(
         return sorted(found, key=lambda each: -view.progress.running_since_s(each.job))
 
     def rank(each: Candidate) -> tuple[float, int]:
-        priority = site.qos.get(qos.text(each.job), NO_QOS).priority
+        priority = site.qos.get(qos[each.job], NO_QOS).priority
         return min(priority, SIXTEEN_BITS), each.nodes.bit_count()
 
     return sorted(found, key=rank)
