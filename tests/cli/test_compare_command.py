@@ -49,7 +49,8 @@ class Lifo:
 
 
 def test_it_ranks_in_eighty_columns(shell: Shell, month: Path) -> None:
-    said = shell.ok("compare", month, "-p", "fifo,srtf", "--cluster", "4x4", "--processes", "1")
+    words = ("-p", "fifo,srtf", "--cluster", "4x4", "--processes", "1", "--forecast", "known")
+    said = shell.ok("compare", month, *words)
     lines = said.out.splitlines()
     assert max(map(len, lines)) <= 80
     ranked = [line.split()[0] for line in lines if line.startswith(("srtf ", "fifo "))]
@@ -61,10 +62,26 @@ def test_it_ranks_in_eighty_columns(shell: Shell, month: Path) -> None:
 def test_json_ranks_and_bounds(shell: Shell, month: Path) -> None:
     words = ("compare", month, "-p", "fifo,srtf", "--cluster", "4x4", "--processes", "1")
     said = shell.ok(*words, "--json").json
-    assert [p["policy"] for p in said["policies"]] == ["srtf:bypass=skip", "fifo:bypass=strict"]
-    assert said["baseline"] == "fifo:bypass=strict"
+    srtf, fifo = "srtf:bypass=skip", "fifo:bypass=strict"
+    assert [p["policy"] for p in said["policies"]] == [srtf, fifo, f"{srtf}, known"]
+    assert [p["forecast"] for p in said["policies"]] == ["predicted", "unknown", "known"]
+    assert [p["kind"] for p in said["policies"]] == ["policy", "policy", "if known"]
+    assert said["baseline"] == fifo
     assert all(p["x_bound"] >= 1 for p in said["policies"])
-    assert set(said["runs"]) == {"srtf:bypass=skip", "fifo:bypass=strict"}
+    assert set(said["runs"]) == {srtf, fifo, f"{srtf}, known"}
+
+
+def test_policies_get_what_a_site_has_and_known_lengths_are_rows_of_their_own(
+    shell: Shell, month: Path
+) -> None:
+    words = ("-p", "fifo,backfill,srtf", "--cluster", "4x4", "--processes", "1")
+    said = " ".join(shell.ok("compare", month, *words).out.split())
+    assert said.startswith("No job has a time limit, so backfill cannot plan by limits as Slurm")
+    assert "Of what could be deployed today" in said
+    assert "reemption (srtf) would" in said
+    assert "known lengths (backfill) would" in said
+    assert "backfill, known" in said
+    assert "fifo, known" not in said
 
 
 def test_the_folder_holds_report_plots_and_each_policy(

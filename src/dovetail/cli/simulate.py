@@ -54,8 +54,10 @@ def simulate(
       dovetail simulate month.csv --policy srtf --cluster 32x8 -o srtf-run
     """
     from dovetail.core.policy import parse_policy
+    from dovetail.forecast.available import lengths_missing
     from dovetail.report.tables import run_view
     from dovetail.study.folder import run_dict, write_run
+    from dovetail.study.inferred import with_inferred_capacity
     from dovetail.study.option_texts import check_window, read_options
     from dovetail.study.unused_powers import limit_notes
 
@@ -64,6 +66,7 @@ def simulate(
     with output_folder(output) as folder:
         jobs = load_trace(trace, format_name, options.seed if assign_models else None)
         check_window(jobs, options)
+        options, inferred = with_inferred_capacity(options, jobs)
         pictures = folder is not None and not no_report
         result = _run(jobs, chosen, options, folder, pictures, not no_bound)
         if folder is not None:
@@ -76,7 +79,8 @@ def simulate(
 
     modelled = len(jobs) - int(result.number("jobs_without_model") or 0)
     powers = {policy: chosen.powers}
-    show(run_view(result, limit_notes(jobs, options, powers, modelled)))
+    notes = [*limit_notes(jobs, options, powers, modelled), *inferred]
+    show(run_view(result, notes, lengths_missing(options.forecast, [chosen], jobs.jobs)))
     if output is not None:
         click.echo(f"written to {output}", err=True)
 

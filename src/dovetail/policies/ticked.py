@@ -16,7 +16,7 @@ from math import ceil, inf
 
 from dovetail.core.order import Order
 from dovetail.core.parameters import check_period
-from dovetail.core.policy import Decision, Policy, register
+from dovetail.core.policy import Decision, Policy, register, reserves
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import Changes, View
 from dovetail.policies.srtf import Srtf
@@ -77,6 +77,11 @@ class Ticked:
     def powers(self) -> frozenset[str]:
         """Returns the powers of the inner policy."""
         return self.inner.powers
+
+    @property
+    def reserves(self) -> bool:
+        """Returns whether the inner policy keeps GPUs free until a time."""
+        return reserves(self.inner)
 
     @property
     def order(self) -> Order:

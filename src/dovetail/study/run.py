@@ -24,6 +24,7 @@ from dovetail.core.messages import Fact, Recorder
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.policy import KNOWLEDGE, Policy, name_of, spell
 from dovetail.core.trace import Trace
+from dovetail.forecast.available import resolved
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import linear_physics
@@ -46,6 +47,7 @@ from dovetail.record.result import RunResult
 from dovetail.record.tally import Tally
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
+from dovetail.study.inferred import with_inferred_capacity
 from dovetail.study.options import Options, adopted
 from dovetail.study.uncertainty import Interval, blocks, intervals
 from dovetail.version import __version__
@@ -173,6 +175,8 @@ def simulate(
     `log_to` is the file for the event log; `keep_spans` fills `spans`, for reports and timelines.
     """
     began = perf_counter()
+    options, _ = with_inferred_capacity(options, trace)
+    options = replace(options, forecast=resolved(options.forecast, policy, trace.jobs))
     trace, left_out = placeable(trace, options)
     scene = build_scene(trace, options)
     check_needs(policy, granted(scene.forecast), options.without)
@@ -181,7 +185,7 @@ def simulate(
     tally = Tally(options.cluster, trace.jobs.gpus.tolist(), trace.duration_s.tolist(), scale)
     decision_s = _play(scene, policy, manifest, tally, log_to, progress)
     jobs = job_frame(trace, tally)
-    interval = _interval(jobs, options)
+    interval = mean_interval(jobs, options)
     summary: dict[str, float | int | str | None] = {
         "policy": spell(policy),
         **summarize(trace, tally, jobs, options.window),
@@ -231,7 +235,7 @@ def _play(
     return decision_s
 
 
-def _interval(jobs: pl.DataFrame, options: Options) -> Interval:
+def mean_interval(jobs: pl.DataFrame, options: Options) -> Interval:
     """Returns the mean JCT of the counted jobs with its interval, from blocks of time."""
     submit = jobs["submit_s"].to_numpy()
     jct = jobs["jct_s"].cast(pl.Float64).to_numpy().copy()
