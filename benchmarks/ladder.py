@@ -5,8 +5,8 @@ Run:  python -m benchmarks.ladder [--quick] [--only BEGINNING]
 Each trace is a seeded month: Philly-like with a daily cycle and bursts, or for A-SRPT PAI-like, of
 recurrent jobs, some as pipelines of the paper's models. A row is one whole command,
 `dovetail simulate TRACE --policy P --forecast known -o DIR --no-report --no-bound`: start, reading,
-simulation, summary, jobs.csv and event log. Quote the median of several runs of one machine, and ratios between
-rows rather than seconds.
+simulation, summary, jobs.csv and event log. Quote the median of several runs of one machine, and
+ratios between rows rather than seconds.
 """
 
 from __future__ import annotations

@@ -173,7 +173,8 @@ def comparison_sentence(comparison: Comparison) -> str:
 
 def _answer(comparison: Comparison) -> str:
     """Returns the sentences on what could be deployed today, and on what more would add."""
-    short = short_names([*comparison.results, *comparison.ranked["policy"]])
+    asked = [name for c in comparison.contrasts for name in (c.policy, c.against)]
+    short = short_names([*comparison.results, *comparison.ranked["policy"], *asked])
     first = comparison.contrasts[0]
     is_baseline = first.asks not in ("today", "over site")
     best = first.against if is_baseline else first.policy

@@ -38,7 +38,7 @@ def _notes(found: InferredCapacity, options: Options) -> list[str]:
         "waited."
     ]
     notes.append(
-        "Away means: empty for an hour or more while jobs that fit on the node waited. The log "
+        "Away means: empty for six hours or more while jobs that fit on the node waited. The log "
         "does not tell reservations, holds, dependencies and limits, which look the same."
     )
     if unseen > 0:

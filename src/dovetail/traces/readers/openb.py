@@ -39,6 +39,8 @@ def _read(path: Path, options: ReadOptions) -> Rows:
         # A fraction is a share of one GPU; whole GPUs have 1000.
         (gpus * milli / 1000).zip_with((gpus == 1).fill_null(False), gpus).alias("gpus"),
         (table.number("deletion_time") - scheduled).alias("duration_s"),
+        scheduled.alias("start_s"),
+        table.number("deletion_time").alias("end_s"),
         (table.number("cpu_milli") / 1000).alias("cpus"),
     ]
     if table.has("memory_mib"):
