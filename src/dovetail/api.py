@@ -96,7 +96,8 @@ class Ranking(Comparison):
     def _repr_html_(self) -> str:
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
         table = self.ranked._repr_html_()
-        return f"<p>{escape(comparison_sentence(self))}</p>{table}<ul>{notes}</ul>"
+        first = " ".join([*self.cautions, comparison_sentence(self)])
+        return f"<p>{escape(first)}</p>{table}<ul>{notes}</ul>"
 
 
 @dataclass(frozen=True)

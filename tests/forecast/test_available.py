@@ -21,18 +21,18 @@ LIMITED = [Row(1, 5.0, time_limit_s=10.0, user="a")] * 19
     ],
 )
 def test_a_policy_gets_what_a_site_has_for_it(policy: str, forecast: str) -> None:
-    jobs = trace_of(*LIMITED, Row(1, 5.0)).jobs
+    jobs = trace_of(*LIMITED, *[Row(1, 5.0)] * 4).jobs
     assert available(parse_policy(policy), jobs) == forecast
     assert resolved("available", parse_policy(policy), jobs) == forecast
     assert resolved("known", parse_policy(policy), jobs) == "known"
 
 
 def test_few_limits_are_no_plan() -> None:
-    jobs = trace_of(*LIMITED, Row(1, 5.0), Row(1, 5.0)).jobs
+    jobs = trace_of(*LIMITED, *[Row(1, 5.0)] * 6).jobs
     backfill = parse_policy("backfill")
     assert available(backfill, jobs) == "predicted"
     (said,) = lengths_missing("available", [backfill, parse_policy("fifo")], jobs)
-    assert said.startswith("90% of jobs have a time limit, so backfill cannot plan by limits")
+    assert said.startswith("76% of jobs have a time limit, so backfill cannot plan by limits")
     assert lengths_missing("limit", [backfill], jobs) == []
 
 

@@ -52,7 +52,7 @@ def test_a_node_is_away_from_when_the_first_job_waited_until_its_next_job() -> N
     ("log", "cluster"),
     [
         (waiting_log(users="aa"), "2x1"),  # one user may be held
-        (waiting_log(gpus=2, last_nodes="n1"), "1x2+1x1"),  # they do not fit on the node
+        (waiting_log(gpus=2, last_nodes="n1"), "1x4+1x1"),  # they do not fit on the node
         (waiting_log(last_nodes="n[1-2]"), "2x1"),  # it may have been kept for a job on two nodes
     ],
 )

@@ -54,7 +54,7 @@ def simulate(
       dovetail simulate month.csv --policy srtf --cluster 32x8 -o srtf-run
     """
     from dovetail.core.policy import parse_policy
-    from dovetail.forecast.available import lengths_missing
+    from dovetail.forecast.available import lengths_missing, told_words
     from dovetail.report.tables import run_view
     from dovetail.study.folder import run_dict, write_run
     from dovetail.study.inferred import with_inferred_capacity
@@ -79,7 +79,8 @@ def simulate(
 
     modelled = len(jobs) - int(result.number("jobs_without_model") or 0)
     powers = {policy: chosen.powers}
-    notes = [*limit_notes(jobs, options, powers, modelled), *inferred]
+    told = told_words(options.forecast, chosen, jobs.jobs)
+    notes = [*limit_notes(jobs, options, powers, modelled), *told, *inferred]
     show(run_view(result, notes, lengths_missing(options.forecast, [chosen], jobs.jobs)))
     if output is not None:
         click.echo(f"written to {output}", err=True)

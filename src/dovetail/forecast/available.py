@@ -1,8 +1,9 @@
 """`--forecast available`: what a site would have, by policy and log.
 
 A policy that uses no lengths is told none. One that keeps GPUs free until a time that it computes
-(`reserves`) is told the users' time limits, as in Slurm, if nearly all jobs have one: jobs end by
-their limits, so its reservations hold. The others are told lengths predicted from earlier jobs.
+(`reserves`) is told the users' time limits, as in Slurm, if most jobs have one: jobs end by
+their limits, so its reservations hold. A job without one counts as long as the longest limit, as
+that of a partition. The others are told lengths predicted from earlier jobs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dovetail.core.job import JobTable
 from dovetail.core.policy import Policy, name_of, reserves
 
 AVAILABLE = "available"
-NEARLY_ALL = 0.95
+MOST = 0.8
 """The share of jobs that must have a time limit for limits to be what a scheduler plans by."""
 
 
@@ -23,7 +24,7 @@ def available(policy: Policy, jobs: JobTable) -> str:
     """Returns the forecast that a site has for a policy: `limit`, `predicted` or `unknown`."""
     if "length" not in policy.knows:
         return "unknown"
-    limits = reserves(policy) and _limited_share(jobs) >= NEARLY_ALL
+    limits = reserves(policy) and _limited_share(jobs) >= MOST
     return "limit" if limits else "predicted"
 
 
@@ -57,3 +58,13 @@ def lengths_missing(forecast: str, policies: Sequence[Policy], jobs: JobTable) -
             "little better than a guess."
         )
     return texts
+
+
+WORDS = {"limit": "the users' time limits", "predicted": "predictions from earlier jobs"}
+"""What lengths are that a site has."""
+
+
+def told_words(forecast: str, policy: Policy, jobs: JobTable) -> list[str]:
+    """Returns a note on the lengths that a policy is told, if that depends on the policy."""
+    told = WORDS.get(available(policy, jobs)) if forecast == AVAILABLE else None
+    return [f"Lengths are {told} (--forecast known: the true ones)."] if told else []

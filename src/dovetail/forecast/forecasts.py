@@ -20,7 +20,7 @@ from dovetail.core.trace import Trace
 LENGTH = frozenset({"length"})
 FORECASTS = ("available", "known", "limit", "predicted", "noisy", "unknown")
 """The forecasts of a simulation; `available` stands for one of the others, by policy and trace."""
-PLAIN = ("known", "limit", "unknown")
+PLAIN = ("available", "known", "limit", "unknown")
 """Forecasts without an argument."""
 LIVE = ("declared", "limit", "predicted", "unknown")
 """Forecasts of a live run."""

@@ -77,6 +77,7 @@ class RecordedLoad:
     """Waiting and running jobs and held GPUs over time, from the first submission to the last end.
 
     `t_s` are the instants of change; a value holds until the next. `capacity` is the GPUs present.
+    `most_gpus` is the most that jobs held at once, of those whose hours are known for sure.
     """
 
     t_s: Floats
@@ -84,6 +85,7 @@ class RecordedLoad:
     running: Floats
     held: Floats
     capacity: Floats
+    most_gpus: int
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -127,6 +129,8 @@ def recorded_load(jobs: pl.DataFrame, capacity: CapacitySteps) -> RecordedLoad:
         change = np.bincount(up, weights, n) - np.bincount(down, weights, n)
         return np.asarray(np.cumsum(change), dtype=np.float64)
 
+    sure = same & (known["preemptions"].to_numpy() == 0)
+    surely_held = steps(at_run[sure], at_end[sure], gpus[sure])
     found = np.maximum(np.searchsorted(times, t_s, side="right") - 1, 0)
     return RecordedLoad(
         t_s,
@@ -134,6 +138,7 @@ def recorded_load(jobs: pl.DataFrame, capacity: CapacitySteps) -> RecordedLoad:
         steps(at_run, at_end, None),
         steps(at_run, at_end, gpus),
         np.asarray(present[found], dtype=np.float64),
+        int(surely_held.max(initial=0)),
     )
 
 
@@ -182,17 +187,19 @@ def recorded_gpu_seconds(
 
     `work_gpu_s` is the work of the jobs that ended; what they held beyond it counts as slowdown.
     """
-    idle = load.capacity - load.held
-    if len(idle) and idle.min() < 0:
-        return {}
     held, busy = load.total(load.held), load.waiting > 0
+    idle = load.total(load.capacity) - held
+    if idle < 0 or load.most_gpus > installed_gpus:
+        return {}
+    free = np.maximum(load.capacity - load.held, 0.0)
+    idle_waiting = min(load.total(np.where(busy, free, 0.0)), idle)
     useful = min(work_gpu_s, held)
     slowdown = held - useful
     return {
         "useful": useful,
         "slowdown": slowdown if slowdown > RELATIVE_TOLERANCE * held else 0.0,
         "switching": 0.0,
-        "idle_waiting": load.total(np.where(busy, idle, 0.0)),
-        "idle_empty": load.total(np.where(busy, 0.0, idle)),
+        "idle_waiting": idle_waiting,
+        "idle_empty": idle - idle_waiting,
         "down": load.total(installed_gpus - load.capacity),
     }

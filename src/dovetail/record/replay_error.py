@@ -25,12 +25,12 @@ BUSY = "busy"
 WHY = {
     "reservation": "the log names a reservation for it",
     "free in the log": "the log had enough free GPUs but did not start it: drained nodes, no node "
-    "with enough, a hold, a limit or a dependency",
+    "of its type with enough, a hold, a limit or a dependency",
     "overtaken in the log": "jobs submitted later started before it in the log: priorities",
     "overtook in the log": "it started before jobs submitted earlier in the log: priorities, or "
     "GPUs that they could not use",
-    "free in the replay": "the replay had enough free GPUs but no node with enough, or kept them "
-    "for another job",
+    "free in the replay": "the replay had enough free GPUs but no node of its type with enough, "
+    "or kept them for another job",
     BUSY: "its GPUs were held by other jobs, which follows from earlier differences",
 }
 """The sentence for each reason why a start differs."""

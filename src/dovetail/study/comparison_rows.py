@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.policy import Policy, parse_policy, spell
-from dovetail.forecast.available import AVAILABLE, available
+from dovetail.forecast.available import AVAILABLE, WORDS, available
 from dovetail.record.result import IF_KNOWN, POLICY, RECORDED
 
 KNOWN_SUFFIX = ", known"
@@ -61,9 +61,8 @@ def told_lengths(forecast: str, rows: Mapping[str, ComparedRow]) -> list[str]:
     """Returns a note on the lengths that the rows are told, where that depends on the policy."""
     if forecast != AVAILABLE:
         return []
-    words = {"limit": "the users' time limits", "predicted": "predictions from earlier jobs"}
     parts = []
-    for source, what in words.items():
+    for source, what in WORDS.items():
         names = [r.name.partition(":")[0] for r in rows.values() if r.forecast == source]
         if names:
             parts.append(f"{what} for {', '.join(dict.fromkeys(names))}")

@@ -64,7 +64,7 @@ def recorded_run(trace: Trace, options: Options) -> RunResult | None:
             "avg_jct_high_s": interval.high,
             "left_out": left_out,
             "incomplete": len(jobs) - int(ended.sum()),
-            "held_gpus_most": int(load.held.max(initial=0)),
+            "held_gpus_most": load.most_gpus,
         },
         jobs=jobs,
         series=load.frame,

@@ -70,6 +70,7 @@ class _Node:
     end_s: list[float] = field(default_factory=list)
     gpus: list[int] = field(default_factory=list)
     wide: list[bool] = field(default_factory=list)
+    restarted: list[bool] = field(default_factory=list)
     types: Counter[str] = field(default_factory=Counter)
     queues: set[str] = field(default_factory=set)
 
@@ -82,10 +83,12 @@ class _Node:
     def most_gpus(self) -> int:
         """Returns the most GPUs that jobs on this node alone held on it at once.
 
-        How jobs on several nodes divide their GPUs is not recorded.
+        How jobs on several nodes divide their GPUs is not recorded, nor when a restarted job came
+        to the node of its last run.
         """
-        rows = zip(self.start_s, self.end_s, self.gpus, self.wide, strict=True)
-        alone = [(start_s, end_s, gpus) for start_s, end_s, gpus, wide in rows if not wide]
+        unclear = zip(self.wide, self.restarted, strict=True)
+        rows = zip(self.start_s, self.end_s, self.gpus, unclear, strict=True)
+        alone = [(start_s, end_s, gpus) for start_s, end_s, gpus, why in rows if not any(why)]
         events = [(start_s, gpus) for start_s, _, gpus in alone]
         events += [(end_s, -gpus) for _, end_s, gpus in alone]
         return int(np.cumsum([g for _, g in sorted(events)]).max(initial=0))
@@ -136,6 +139,7 @@ def _seen(trace: Trace) -> tuple[dict[str, _Node], int]:
     unreadable = 0
     types, queues = jobs.gpu_type.texts(), jobs.queue.texts()
     codes, gpus = record.nodes.codes.tolist(), jobs.gpus.tolist()
+    restarts = record.restarts.tolist()
     times = zip(record.start_s.tolist(), record.end_s.tolist(), strict=True)
     for job, (start_s, end_s) in enumerate(times):
         unreadable += codes[job] in damaged
@@ -148,6 +152,7 @@ def _seen(trace: Trace) -> tuple[dict[str, _Node], int]:
             node.end_s.append(end_s)
             node.gpus.append(gpus[job])
             node.wide.append(len(names) > 1)
+            node.restarted.append(restarts[job] > 0)
             node.queues.add(queues[job])
             if types[job]:
                 node.types[types[job]] += 1
