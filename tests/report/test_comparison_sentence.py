@@ -48,6 +48,16 @@ def test_a_baseline_that_nothing_deployable_beats_is_said_so() -> None:
     assert said.startswith("Of what could be deployed today nothing beats fifo")
 
 
+def test_the_replay_of_the_sites_scheduler_is_no_gain_over_the_record() -> None:
+    replay = Contrast("today", "sjf", RECORDED, 200, 1.1, 1.05, 1.2)
+    said = comparison_sentence(told(replay, site="sjf"))
+    assert said.startswith(
+        "Of what could be deployed today nothing beats sjf, which stands for your scheduler; "
+        "replayed, the mean job ends 1.10x later than recorded (95 % interval 1.05x to 1.20x)"
+    )
+    assert "wait" not in said
+
+
 def test_who_pays_is_named_by_size_and_account() -> None:
     comparison = told(Contrast("today", "sjf", "fifo", 200, 0.5, 0.4, 0.8))
     slower = pl.when(pl.col("size_class") == ">8").then(pl.col("wait_s") * 3 + 600)

@@ -178,15 +178,18 @@ def _answer(comparison: Comparison) -> str:
     first = comparison.contrasts[0]
     is_baseline = first.asks not in ("today", "over site")
     best = first.against if is_baseline else first.policy
-    if is_baseline:
-        text = f"Of what could be deployed today nothing beats {short[best]}"
-    else:
+    is_replay = first.against == RECORDED and best == comparison.site
+    text = f"Of what could be deployed today nothing beats {short[best]}"
+    if is_replay:
+        # Against the record this row is no gain: it is the error of the replay.
+        text += f", which stands for your scheduler; replayed, {_gain(first, short)}"
+    elif not is_baseline:
         text = f"Of what could be deployed today {short[best]} is best: {_gain(first, short)}"
     site = comparison.contrast("over site")
     if site is not None and site is not first:
         text += f", {_gain(site, short, 'the replay of ', brief=True)}"
     against = site.against if site is not None else comparison.baseline
-    if not is_baseline and best != against:
+    if not is_baseline and not is_replay:
         text += f"; {_who_pays(comparison, best, against)}"
     x_bound = comparison.ranked.filter(pl.col("policy") == best)["x_bound"].to_list()
     if x_bound and x_bound[0] is not None:
@@ -200,25 +203,27 @@ def _answer(comparison: Comparison) -> str:
 def _gain(contrast: Contrast, short: dict[str, str], of: str = "", *, brief: bool = False) -> str:
     """Returns how much sooner the mean job ends, with the interval."""
     to = "recorded" if contrast.against == RECORDED else of + short[contrast.against]
+    subject = "" if brief else "the mean job ends "
     if not contrast.ratio > 0:
         return f"how it compares with {to} is not known"
     if contrast.is_open:
-        words = f"no clear difference from {to}"
+        subject = "" if brief else "the mean job shows "
+        words = f"no clear difference from {'the log' if to == 'recorded' else to}"
     elif contrast.ratio < 1:
         words = f"{factor(1 / contrast.ratio)} sooner than {to}"
     else:
         words = f"{factor(contrast.ratio)} later than {to}"
-    subject = "" if brief else "the mean job ends "
-    if contrast.is_open:
-        subject = "" if brief else "for the mean job "
     return subject + words + _range(contrast, "" if brief else "95 % interval ")
 
 
 def _range(contrast: Contrast, what: str) -> str:
-    """Returns the interval of how much sooner, in brackets; empty without one."""
-    if contrast.low is None or contrast.high is None or not contrast.low > 0:
-        return "" if contrast.is_open else " (no interval)"
-    return f" ({what}{factor(1 / contrast.high)} to {factor(1 / contrast.low)})"
+    """Returns the interval of how much sooner, or later, in brackets; empty without one."""
+    low, high = contrast.low, contrast.high
+    if low is None or high is None or not low > 0:
+        return " (no interval)"
+    is_later = contrast.ratio > 1 and not contrast.is_open
+    ends = (low, high) if is_later else (1 / high, 1 / low)
+    return f" ({what}{factor(ends[0])} to {factor(ends[1])})"
 
 
 def _addition(contrast: Contrast, short: dict[str, str]) -> str:
