@@ -188,16 +188,21 @@ def _answer(comparison: Comparison) -> str:
     site = comparison.contrast("over site")
     if site is not None and site is not first:
         text += f", {_gain(site, short, 'the replay of ', brief=True)}"
-    against = site.against if site is not None else comparison.baseline
     if not is_baseline and not is_replay:
+        against = comparison.baseline if site is None else site.against
         text += f"; {_who_pays(comparison, best, against)}"
-    x_bound = comparison.ranked.filter(pl.col("policy") == best)["x_bound"].to_list()
-    if x_bound and x_bound[0] is not None:
-        text += f"; {factor(x_bound[0])} the bound no schedule of its kind can beat"
-    more = [
-        _addition(c, short) for c in comparison.contrasts if c.asks not in ("today", "over site")
-    ]
-    return text + "." + (f" {_capital('; '.join(more))}." if more else "")
+    return f"{text}{_bound_of(comparison, best)}.{_additions(comparison, short)}"
+
+
+def _bound_of(comparison: Comparison, name: str) -> str:
+    found = comparison.ranked.filter(pl.col("policy") == name)["x_bound"].drop_nulls()
+    return f"; {factor(found[0])} the bound no schedule of its kind can beat" if len(found) else ""
+
+
+def _additions(comparison: Comparison, short: dict[str, str]) -> str:
+    """Returns the sentence on what more would add; empty if no row tells."""
+    more = [c for c in comparison.contrasts if c.asks not in ("today", "over site")]
+    return f" {_capital('; '.join(_addition(c, short) for c in more))}." if more else ""
 
 
 def _gain(contrast: Contrast, short: dict[str, str], of: str = "", *, brief: bool = False) -> str:
