@@ -102,6 +102,7 @@ def our_mean_jct_s(folder: Path, trace: str, policy: str) -> float:
     """Returns the mean completion time of our command."""
     file = folder / f"afs_trace_{trace}.csv"
     words = ["simulate", str(file), "--policy", PROGRAMS[policy][1], *POOL.split(), "--no-bound"]
+    words += ["--forecast", "known"]
     adopt = ["--adopt", "elastic:1"] if policy in ELASTIC else []
     return run_command([*words, *adopt]).avg_jct_s
 

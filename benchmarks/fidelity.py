@@ -56,7 +56,7 @@ class Case:
         """Returns the command line without `-o`."""
         trace = f"{data}/{self.trace}"
         words = ["simulate", trace, "--policy", self.policy, *self.options.split()]
-        return [*words, "--no-bound"]
+        return [*words, "--forecast", "known", "--no-bound"]
 
 
 LISTS = "tiresias:thresholds=3250/7200,inside=list"

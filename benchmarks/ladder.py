@@ -4,9 +4,9 @@ Run:  python -m benchmarks.ladder [--quick] [--only BEGINNING]
 
 Each trace is a seeded month: Philly-like with a daily cycle and bursts, or for A-SRPT PAI-like, of
 recurrent jobs, some as pipelines of the paper's models. A row is one whole command,
-`dovetail simulate TRACE --policy P -o DIR --no-report --no-bound`: start, reading, simulation,
-summary, jobs.csv and event log. Quote the median of several runs of one machine, and ratios between
-rows rather than seconds.
+`dovetail simulate TRACE --policy P --forecast known -o DIR --no-report --no-bound`: start, reading,
+simulation, summary, jobs.csv and event log. Quote the median of several runs of one machine, and
+ratios between rows rather than seconds.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def climb(rung: Rung, folder: Path, number: int) -> tuple[Cost, dict[str, float]
     """Runs one rung and returns its cost and summary."""
     out = folder / f"{rung.name}-{number}"
     cost = dovetail(
-        *("simulate", str(trace_of(rung, folder)), "--policy", rung.policy),
+        *("simulate", str(trace_of(rung, folder)), "--policy", rung.policy, "--forecast", "known"),
         *(
             "--cluster",
             f"{rung.month.nodes}x8",

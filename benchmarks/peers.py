@@ -33,6 +33,7 @@ def our_side(trace: Path, policy: str, placement: str) -> tuple[float, float, fl
         cost = dovetail(
             *("simulate", str(trace), "--policy", policy, "--cluster", "8x8", "--json"),
             *("--placement", placement, "--switching", "none", "--physics", "linear"),
+            *("--forecast", "known"),
             *("--no-report", "--no-bound", "-o", str(Path(name) / "run")),
         )
     said = json.loads(cost.output)

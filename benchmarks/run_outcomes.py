@@ -137,7 +137,7 @@ def _relative(one: float, other: float) -> float:
 
 def simulated(trace: Trace, policy: str, given: OptionTexts) -> RunOutcome:
     """Returns the result of a simulation. Raises InputError."""
-    result = simulate(trace, parse_policy(policy), read_options(given))
+    result = simulate(trace, parse_policy(policy), read_options({"forecast": "known", **given}))
     return _outcome(result.jobs, result.series, result.summary)
 
 

@@ -176,6 +176,8 @@ def _policies(policies: Sequence[str], data: Path) -> Part:
 
 def _simulate(part: str, name: str, trace: str, policy: str, options: str) -> str:
     out = f"{part}/{name}/out"
+    if "--forecast" not in options:
+        options += " --forecast known"
     return f"dovetail simulate {trace} -p {policy} {options} --no-bound --no-report -o {out}"
 
 
@@ -192,7 +194,8 @@ def _options(data: Path) -> Part:
             "options", name, trace, COARSE[policy], "--cluster 4x8 --adopt shareable:1"
         )
         runs.append(_run(name, line))
-    simulated = f"dovetail simulate {GENERATED} -p srtf --cluster 4x4 --json -o options/report/out"
+    simulated = f"dovetail simulate {GENERATED} -p srtf --cluster 4x4 --forecast known --json"
+    simulated += " -o options/report/out"
     runs.append(_run("report", simulated, "dovetail replay options/report/out/events.jsonl --json"))
     return Part("options", f"{len(runs)} sets of options", tuple(runs))
 
@@ -204,6 +207,7 @@ def _golden(policies: Sequence[str]) -> Part:
         for placement in ("strict", "prefer,first-fit,repack", "none"):
             name = f"{trace}.{placement.partition(',')[0]}"
             line = f"dovetail compare golden/{trace}.csv -p {names} --cluster 1x4 --processes 1"
+            line += " --forecast known"
             out = f"golden/{name}/out"
             runs.append(_run(name, f"{line} --switching none --placement {placement} -o {out}"))
     return Part("golden", f"{len(policies)} policies x {len(runs)} scenes", tuple(runs))
@@ -232,6 +236,7 @@ def _default() -> Part:
     bound = "dovetail bound traces/muri/muri.csv --cluster 8x8 --json --adopt shareable:1"
     seeds = (
         f"dovetail compare {GENERATED} -p srtf,afs-l --cluster 4x4 --adopt elastic:0.5 --seeds 2"
+        " --forecast known"
     )
     runs = (
         _run("demo", "dovetail demo --processes 1 -o default/demo/out"),

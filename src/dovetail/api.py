@@ -31,6 +31,7 @@ from dovetail.study.bound import bound_for, objection
 from dovetail.study.compare import Replication
 from dovetail.study.compare import compare as run_comparison
 from dovetail.study.folder import write_comparison, write_run
+from dovetail.study.inferred import with_inferred_capacity
 from dovetail.study.left_out import check_left_out
 from dovetail.study.option_texts import OptionTexts, check_window, read_options
 from dovetail.study.run import simulate as run_one
@@ -96,7 +97,8 @@ class Ranking(Comparison):
     def _repr_html_(self) -> str:
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
         table = self.ranked._repr_html_()
-        return f"<p>{escape(comparison_sentence(self))}</p>{table}<ul>{notes}</ul>"
+        first = " ".join([*self.cautions, comparison_sentence(self)])
+        return f"<p>{escape(first)}</p>{table}<ul>{notes}</ul>"
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,7 @@ def simulate(
         jobs = with_models(jobs, options.seed)
     check_window(jobs, options)
     check_left_out(jobs, options)
+    options, _ = with_inferred_capacity(options, jobs)
     chosen = parse_policy(policy)
     log_to = None if log is None else Path(log)
     result = run_one(jobs, chosen, options, log_to=log_to, keep_spans=spans)
@@ -184,6 +187,7 @@ def compare(
     policies: Sequence[str],
     *,
     baseline: str = "",
+    site: str = "",
     windows: int = 0,
     window_days: float = 7.0,
     seeds: int = 1,
@@ -204,6 +208,7 @@ def compare(
         policies,
         options,
         baseline=baseline,
+        site=site,
         replication=Replication(windows, window_days * DAY_S, seeds),
         assign=with_models if assign_models else None,
         processes=processes,
@@ -224,7 +229,8 @@ def bound(
 
     Raises InputError if no bound holds for the options.
     """
-    options, jobs = read_options(option_texts), _trace(trace)
+    jobs = _trace(trace)
+    options, _ = with_inferred_capacity(read_options(option_texts), jobs)
     powers = Powers(elastic=elastic, sharing=sharing, interleaving=interleaving)
     reason = objection(jobs, options, powers)
     if reason:

@@ -74,7 +74,7 @@ def test_words_that_mean_nothing_are_refused(
 
 
 def test_a_comparison_ranks_and_keeps_every_run(trace: dt.Trace) -> None:
-    ranking = dt.compare(trace, ["fifo", "srtf"], cluster="4x4", processes=1)
+    ranking = dt.compare(trace, ["fifo", "srtf"], cluster="4x4", forecast="known", processes=1)
     assert dict(ranking.ranked.schema) == dict(COMPARISON_COLUMNS)
     assert ranking.ranked["policy"].to_list() == ["srtf:bypass=skip", "fifo:bypass=strict"]
     fifo = ranking.runs["fifo:bypass=strict"]
@@ -144,7 +144,7 @@ def test_an_unguarded_script_may_compare_on_all_cores(tmp_path: Path) -> None:
         "import dovetail as dt\n"
         "print('once')\n"
         "trace = dt.generate(jobs=60, days=1, cluster='2x4', load=0.8)\n"
-        "found = dt.compare(trace, ['fifo', 'srtf'], cluster='2x4', processes=2)\n"
+        "found = dt.compare(trace, ['fifo', 'tiresias'], cluster='2x4', processes=2)\n"
         "print(len(found.ranked))\n"
     )
     said = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)

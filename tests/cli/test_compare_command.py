@@ -49,7 +49,8 @@ class Lifo:
 
 
 def test_it_ranks_in_eighty_columns(shell: Shell, month: Path) -> None:
-    said = shell.ok("compare", month, "-p", "fifo,srtf", "--cluster", "4x4", "--processes", "1")
+    words = ("-p", "fifo,srtf", "--cluster", "4x4", "--processes", "1", "--forecast", "known")
+    said = shell.ok("compare", month, *words)
     lines = said.out.splitlines()
     assert max(map(len, lines)) <= 80
     ranked = [line.split()[0] for line in lines if line.startswith(("srtf ", "fifo "))]
@@ -61,10 +62,26 @@ def test_it_ranks_in_eighty_columns(shell: Shell, month: Path) -> None:
 def test_json_ranks_and_bounds(shell: Shell, month: Path) -> None:
     words = ("compare", month, "-p", "fifo,srtf", "--cluster", "4x4", "--processes", "1")
     said = shell.ok(*words, "--json").json
-    assert [p["policy"] for p in said["policies"]] == ["srtf:bypass=skip", "fifo:bypass=strict"]
-    assert said["baseline"] == "fifo:bypass=strict"
+    srtf, fifo = "srtf:bypass=skip", "fifo:bypass=strict"
+    assert [p["policy"] for p in said["policies"]] == [srtf, fifo, f"{srtf}, known"]
+    assert [p["forecast"] for p in said["policies"]] == ["predicted", "unknown", "known"]
+    assert [p["kind"] for p in said["policies"]] == ["policy", "policy", "if known"]
+    assert said["baseline"] == fifo
     assert all(p["x_bound"] >= 1 for p in said["policies"])
-    assert set(said["runs"]) == {"srtf:bypass=skip", "fifo:bypass=strict"}
+    assert set(said["runs"]) == {srtf, fifo, f"{srtf}, known"}
+
+
+def test_policies_get_what_a_site_has_and_known_lengths_are_rows_of_their_own(
+    shell: Shell, month: Path
+) -> None:
+    words = ("-p", "fifo,backfill,srtf", "--cluster", "4x4", "--processes", "1")
+    said = " ".join(shell.ok("compare", month, *words).out.split())
+    assert said.startswith("No job has a time limit, so backfill cannot plan by limits as Slurm")
+    assert "Of what could be deployed today" in said
+    assert "reemption (srtf) would" in said
+    assert "known lengths (backfill) would" in said
+    assert "backfill, known" in said
+    assert "fifo, known" not in said
 
 
 def test_the_folder_holds_report_plots_and_each_policy(
@@ -179,3 +196,35 @@ def test_the_demo_writes_a_report_and_says_where(shell: Shell, tmp_path: Path) -
 )
 def test_a_demo_that_cannot_be_is_refused(words: list[object], shell: Shell) -> None:
     shell.refused("demo", *words)
+
+
+def test_a_log_with_a_record_shows_it_first_and_the_error_of_the_replay(
+    shell: Shell, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.csv"
+    rows = ["job_id,submit_s,gpus,duration_s,start_s,end_s,user,account,queue"]
+    rows += [
+        f"{i},{i * 60},{1 + i % 2},600,{i * 60 + i % 7 * 90},{i * 60 + i % 7 * 90 + 600},"
+        f"u{i % 3},a{i % 2},q{i % 2}"
+        for i in range(40)
+    ]
+    log.write_text("\n".join(rows) + "\n")
+    words = ("compare", log, "-p", "fifo,backfill", "--cluster", "4x4", "--processes", "1")
+    text = shell.ok(*words).out
+    assert max(map(len, text.splitlines())) <= 80
+    (table,) = [part for part in text.split("\n\n") if part.startswith("policy  ")][:1]
+    assert table.splitlines()[2].startswith("recorded")
+    assert "The replay of backfill against the log: JCT mean" in text
+    out = tmp_path / "out"
+    shell.ok(*words, "--site", "fifo", "-o", out)
+    assert (out / "01-recorded" / "jobs.csv").is_file()
+    assert "The log as it was, and replayed" in (out / "report.html").read_text()
+    said = json.loads((out / "comparison.json").read_text())
+    assert said["policies"][0]["kind"] == "recorded"
+    assert said["site"] == "fifo:bypass=strict"
+    assert said["replay_error"]["jobs"] == 40
+    assert {d["number"] for d in said["replay_error"]["numbers"]} >= {"avg_jct_s", "p99_wait_s"}
+    splits = said["runs"]["recorded"]["splits"]
+    assert [g["group"] for g in splits["account"]] == ["a0", "a1"]
+    refused = shell.refused(*words, "--site", "sjf", "-o", tmp_path / "no")
+    assert "--site" in refused and "not one of the compared policies" in refused

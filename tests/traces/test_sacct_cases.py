@@ -6,8 +6,8 @@ import pytest
 
 from dovetail.core.errors import InputError
 from dovetail.core.trace import ENDS, Recorded, Trace
+from dovetail.traces.hostlists import readable_host_names
 from dovetail.traces.importing import import_trace, sniff
-from dovetail.traces.node_list import node_names
 from dovetail.traces.readers.format import ReadOptions
 from dovetail.traces.readers.sacct_lines import FIELDS
 from dovetail.traces.readers.sacct_requeues import CONTRADICTORY, RUN_OF_A_JOB, SAME_ROW_TWICE
@@ -225,9 +225,14 @@ def test_a_log_without_a_header_needs_the_list_or_names(tmp_path: Path) -> None:
 
 
 def test_node_lists_are_written_out() -> None:
-    assert node_names("a1,gpu[01-03,07],r[1-2]n[8-9]") == (
+    assert readable_host_names("a1,gpu[01-03,07],r[1-2]n[8-9]") == (
         *("a1", "gpu01", "gpu02", "gpu03", "gpu07"),
         *("r1n8", "r1n9", "r2n8", "r2n9"),
     )
-    assert node_names("None assigned") == node_names("") == node_names("n[1-") == ()
-    assert node_names("n[x]") == node_names("n[1-99999999]") == ()
+    assert (
+        readable_host_names("None assigned")
+        == readable_host_names("")
+        == readable_host_names("n[1-")
+        == ()
+    )
+    assert readable_host_names("n[x]") == readable_host_names("n[1-99999999]") == ()

@@ -46,10 +46,12 @@ def bound(
     from dovetail.core.errors import InputError
     from dovetail.study.bound import bound as run
     from dovetail.study.bound import objection
+    from dovetail.study.inferred import with_inferred_capacity
     from dovetail.study.option_texts import read_options
 
     options = read_options(option_texts)
     jobs = load_trace(trace, format_name, options.seed if assign_models else None)
+    options, _ = with_inferred_capacity(options, jobs)
     say_left_out(jobs, options, as_json)
     powers = Powers(elastic=elastic, sharing=sharing, interleaving=interleaving)
     reason = objection(jobs, options, powers)

@@ -31,6 +31,11 @@ DEMO_POLICIES = "fifo backfill sjf srtf srsf tiresias gittins"
 @click.argument("trace", type=click.Path())
 @click.option("--policies", "-p", required=True, help="Policies, separated by commas or spaces.")
 @click.option("--baseline", default="", help="Policy to compare with. [default: the first]")
+@click.option(
+    "--site",
+    default="",
+    help="Policy whose replay is held against the record. [default: backfill, else the baseline]",
+)
 @world_options
 @click.option("--windows", default=0, help="Number of windows of the trace to replicate over.")
 @shown_option("--window-days", default=7.0, help="Length of a window.")
@@ -42,6 +47,7 @@ def compare(
     trace: str,
     policies: str,
     baseline: str,
+    site: str,
     windows: int,
     window_days: float,
     seeds: int,
@@ -53,6 +59,10 @@ def compare(
     **option_texts: Unpack[OptionTexts],
 ) -> None:
     """Simulate several policies on a trace and rank them.
+
+    If the trace records starts, its first row is what happened, and the error of the replay of the
+    site's scheduler (--site) is printed. Policies are told what a site has; rows marked 'known'
+    are told true lengths.
 
     Confidence intervals come from blocks of time within the run, or, with --windows or --seeds,
     from replicates. Separate policies by spaces if one of them has several parameters:
@@ -81,6 +91,7 @@ def compare(
                 split_policies(policies),
                 options,
                 baseline=baseline,
+                site=site,
                 replication=replication,
                 assign=with_models if assign_models else None,
                 processes=processes,
@@ -122,6 +133,7 @@ def demo(
     Example:
       dovetail demo -o demo-report
     """
+    from dovetail.forecast.available import AVAILABLE
     from dovetail.study.compare import compare as run
     from dovetail.study.folder import write_comparison
     from dovetail.study.option_texts import split_policies
@@ -145,7 +157,7 @@ def demo(
             comparison = run(
                 trace,
                 split_policies(policies),
-                Options(machines, seed=seed),
+                Options(machines, forecast=AVAILABLE, seed=seed),
                 processes=processes,
                 keep_spans=folder is not None,
                 progress=show,

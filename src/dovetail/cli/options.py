@@ -78,8 +78,9 @@ WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
     ),
     shown_option(
         "--forecast",
-        default="known",
-        help="Job lengths the policy sees: known, limit, predicted[:METHOD], noisy:SIGMA, unknown.",
+        default="available",
+        help="Job lengths the policy sees: available (what a site has: limits, predictions), "
+        "known, limit, predicted[:METHOD], noisy:SIGMA, unknown.",
     ),
     *BELIEF_OPTIONS,
     click.option("--adopt", default="", help="Redraw the jobs' flags, e.g. elastic:0.5."),
@@ -89,7 +90,12 @@ WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
         default="work",
         help="Cancelled jobs end after their work (work) or at their recorded time (clock).",
     ),
-    click.option("--capacity", default="", type=click.Path(), help="File of node changes."),
+    click.option(
+        "--capacity",
+        default="",
+        type=click.Path(),
+        help="File of node changes, or inferred: from the nodes that the log saw in use.",
+    ),
     shown_option("--coalesce-s", default=0.0, help="Merge events within this time."),
     click.option("--warm-up-s", default=0.0, help="Exclude jobs submitted before this time."),
     click.option("--drain-s", default=0.0, help="Exclude jobs submitted in the last seconds."),

@@ -55,8 +55,10 @@ def simulate(
       dovetail simulate month.csv --policy srtf --cluster 32x8 -o srtf-run
     """
     from dovetail.core.policy import parse_policy
+    from dovetail.forecast.available import lengths_missing, told_words
     from dovetail.report.tables import run_view
     from dovetail.study.folder import run_dict, write_run
+    from dovetail.study.inferred import with_inferred_capacity
     from dovetail.study.option_texts import check_window, read_options
     from dovetail.study.tenant_notes import tenant_notes
     from dovetail.study.unused_powers import limit_notes
@@ -66,6 +68,7 @@ def simulate(
     with output_folder(output) as folder:
         jobs = load_trace(trace, format_name, options.seed if assign_models else None)
         check_window(jobs, options)
+        options, inferred = with_inferred_capacity(options, jobs)
         say_left_out(jobs, options, as_json)
         pictures = folder is not None and not no_report
         result = _run(jobs, chosen, options, folder, pictures, not no_bound)
@@ -79,9 +82,10 @@ def simulate(
 
     modelled = len(jobs) - int(result.number("jobs_without_model") or 0)
     powers = {policy: chosen.powers}
-    notes = limit_notes(jobs, options, powers, modelled)
+    told = told_words(options.forecast, chosen, jobs.jobs)
+    notes = [*limit_notes(jobs, options, powers, modelled), *told, *inferred]
     notes += tenant_notes(jobs.jobs, options.cluster, [chosen])
-    show(run_view(result, notes))
+    show(run_view(result, notes, lengths_missing(options.forecast, [chosen], jobs.jobs)))
     if output is not None:
         click.echo(f"written to {output}", err=True)
 

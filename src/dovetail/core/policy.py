@@ -75,6 +75,14 @@ class Policy(Protocol):
         """Returns the plan the policy wants at this instant."""
 
 
+def reserves(policy: Policy) -> bool:
+    """True if the policy keeps GPUs free until a time that it computes from lengths.
+
+    Such a policy says so with a class attribute `reserves`; by default it does not.
+    """
+    return bool(getattr(policy, "reserves", False))
+
+
 @dataclass(frozen=True, slots=True)
 class Preset:
     """A name for a policy with some parameters fixed: what it is in one line, and their values."""

@@ -18,8 +18,9 @@ from dovetail.core.job import Floats, JobTable
 from dovetail.core.trace import Trace
 
 LENGTH = frozenset({"length"})
-FORECASTS = ("known", "limit", "predicted", "noisy", "unknown")
-PLAIN = ("known", "limit", "unknown")
+FORECASTS = ("available", "known", "limit", "predicted", "noisy", "unknown")
+"""The forecasts of a simulation; `available` stands for one of the others, by policy and trace."""
+PLAIN = ("available", "known", "limit", "unknown")
 """Forecasts without an argument."""
 LIVE = ("declared", "limit", "predicted", "unknown")
 """Forecasts of a live run."""

@@ -56,6 +56,7 @@ class Backfill:
 
     knows: ClassVar[frozenset[str]] = frozenset({"length"})
     powers: ClassVar[frozenset[str]] = frozenset()
+    reserves: ClassVar[bool] = True
     order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs), by_length=True)
     initial: ClassVar[Reservation | None] = None
 

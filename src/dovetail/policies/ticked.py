@@ -16,7 +16,7 @@ from math import ceil, inf
 
 from dovetail.core.order import Order
 from dovetail.core.parameters import check_period
-from dovetail.core.policy import Decision, Policy, heeded, register
+from dovetail.core.policy import Decision, Policy, heeded, register, reserves
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import Changes, View
 from dovetail.policies.srtf import Srtf
@@ -82,6 +82,11 @@ class Ticked:
     def heeds(self) -> frozenset[str]:
         """Returns the wishes of jobs that the inner policy heeds."""
         return heeded(self.inner)
+
+    @property
+    def reserves(self) -> bool:
+        """Returns whether the inner policy keeps GPUs free until a time."""
+        return reserves(self.inner)
 
     @property
     def order(self) -> Order:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from dovetail.record.replay_error import ReplayError
+
 GPU_SECOND_KINDS = ("useful", "slowdown", "switching", "idle_waiting", "idle_empty", "down")
 """The uses of GPU-seconds, in the order in which plots stack them.
 
@@ -104,9 +106,17 @@ TENANT_COLUMNS: Mapping[str, type[pl.DataType]] = {
     "reclaims": pl.Int64,
 }
 """The columns of `RunResult.tenants`; `reclaims` are the preemptions that gave lent GPUs back."""
+RECORDED = "recorded"
+"""The name of the row of what happened on the cluster that wrote the log."""
+POLICY, IF_KNOWN = "policy", "if known"
+KINDS = (RECORDED, POLICY, IF_KNOWN)
+"""The kinds of rows of a comparison, in the order of its table: what happened; policies with what a
+site would have; the same policies if lengths were known."""
 
 COMPARISON_COLUMNS: Mapping[str, type[pl.DataType]] = {
     "policy": pl.String,
+    "kind": pl.String,
+    "forecast": pl.String,
     "avg_jct_s": pl.Float64,
     "low": pl.Float64,
     "high": pl.Float64,
@@ -124,7 +134,9 @@ COMPARISON_COLUMNS: Mapping[str, type[pl.DataType]] = {
     "knows": pl.String,
     "powers": pl.String,
 }
-"""The columns of `Comparison.table`, one row per policy.
+"""The columns of `Comparison.table`, one row per policy and what it is told of lengths.
+
+`kind` is one of `KINDS`; `forecast` is what the row was told of lengths, null for the record.
 
 `low`, `high` bound `avg_jct_s` (s) and `ratio_low`, `ratio_high` bound `ratio_to_baseline`
 (this policy's mean JCT over the baseline's: below 1 is better), both at 95 %; null when there
@@ -197,12 +209,42 @@ class RunResult:
         return float(value)
 
 
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """How much longer the mean JCT is under `policy` than under `against`, over the same jobs.
+
+    `asks` is the question that it answers, one of `QUESTIONS`; `low` and `high` bound the ratio
+    at 95 %, None where there was too little to estimate them from.
+    """
+
+    asks: str
+    policy: str
+    against: str
+    jobs: int
+    ratio: float
+    low: float | None
+    high: float | None
+
+    @property
+    def is_open(self) -> bool:
+        """Returns whether the interval includes 1: nobody can tell which is better."""
+        known = self.low is not None and self.high is not None
+        return known and (self.low or 0.0) <= 1 <= (self.high or 0.0)
+
+
+QUESTIONS = ("today", "over site", "preemption", "known lengths", "elasticity", "sharing")
+"""today: the best policy that could be deployed against the record, else the baseline; over site:
+against the replay of the site's scheduler; the others: what that power or knowledge would add."""
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Several policies on the same trace.
 
-    `results` are in the order of the command line. `bound` has `bound_s` (a mean JCT that no
-    schedule can beat) and optionally `kind`, the description of the bound.
+    `results` are in the order of the command line, after the record if the trace has one. `bound`
+    has `bound_s` (a mean JCT that no schedule can beat) and optionally `kind`, the description of
+    the bound. `cautions` come before the first sentence: what was left out, or decided by a
+    default. `site` is the policy that stands for the scheduler of the site.
     """
 
     results: dict[str, RunResult]
@@ -210,6 +252,10 @@ class Comparison:
     table: pl.DataFrame
     bound: dict[str, object] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    cautions: list[str] = field(default_factory=list)
+    contrasts: list[Contrast] = field(default_factory=list)
+    site: str = ""
+    replay_error: ReplayError | None = None
 
     @property
     def bound_s(self) -> float | None:
@@ -220,5 +266,23 @@ class Comparison:
 
     @property
     def ranked(self) -> pl.DataFrame:
-        """Returns the table by mean JCT, the shortest first; ties by name."""
-        return self.table.fill_nan(None).sort("avg_jct_s", "policy", nulls_last=True)
+        """Returns the table by kind of row and mean JCT, the shortest first; ties by name."""
+        kind = pl.col("kind").fill_null(POLICY)
+        place = kind.replace_strict(KINDS, range(len(KINDS)), return_dtype=pl.Int8)
+        table = self.table.fill_nan(None).with_columns(place.alias("_place"))
+        return table.sort("_place", "avg_jct_s", "policy", nulls_last=True).drop("_place")
+
+    @property
+    def policies(self) -> pl.DataFrame:
+        """Returns the rows that could be chosen, ranked: neither the record nor known lengths."""
+        return self.ranked.filter(pl.col("kind").fill_null(POLICY) == POLICY)
+
+    @property
+    def best(self) -> str:
+        """Returns the policy with the shortest mean JCT of those that could be chosen."""
+        rows = self.policies
+        return str(rows["policy"][0]) if len(rows) else self.baseline
+
+    def contrast(self, asks: str) -> Contrast | None:
+        """Returns the answer to a question, None if no rows of the comparison answer it."""
+        return next((c for c in self.contrasts if c.asks == asks), None)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dovetail.record.result import Comparison, RunResult
+from dovetail.record.result import IF_KNOWN, RECORDED, Comparison, RunResult
 from dovetail.report import plots
 from dovetail.report.page import Cell, TableRow, figure, page, table
+from dovetail.report.recorded import replay_section, waits_by_group
 from dovetail.report.words import (
     MISSING,
     bounds_text,
@@ -85,18 +86,21 @@ def comparison_report(comparison: Comparison) -> str:
     first = next(iter(comparison.results.values()), None)
     bound = comparison.bound.get("kind")
     body = [
-        f"<h1>{len(comparison.results)} policies on the same trace</h1>",
+        f"<h1>{len(comparison.policies)} policies on the same trace</h1>",
         _where(first) if first else "",
+        *(f'<p class="caution">{escape(caution)}</p>' for caution in comparison.cautions),
         f'<p class="answer">{escape(comparison_sentence(comparison))}</p>',
         "<h2>Policies, by mean job completion time</h2>",
         _policy_table(comparison),
         f'<p class="small">JCT: from submission to finish. {escape(_bound_words(comparison))}</p>',
+        replay_section(comparison),
         _notes(comparison.notes),
         "<h2>Pictures</h2>",
         _figures(_comparison_panels(comparison)),
         "<h2>Over time, the best policy and the baseline</h2>",
         _figures(_panels_over_time(comparison)),
         _users_changed(comparison),
+        waits_by_group(comparison),
         _manifest(comparison.results, bound=bound),
     ]
     return page("Dovetail: comparison of policies", "\n".join(body))
@@ -168,7 +172,7 @@ def _over_time(result: RunResult, name: str, i: int) -> list[Panel]:
 
 def best_of(comparison: Comparison) -> str:
     """Returns the policy with the shortest mean JCT."""
-    return str(comparison.ranked["policy"][0]) if len(comparison.table) else comparison.baseline
+    return comparison.best
 
 
 def _where(result: RunResult) -> str:
@@ -211,6 +215,8 @@ def _policy_table(comparison: Comparison) -> str:
         marks = {
             "shortest mean": name == best,
             "baseline": name == comparison.baseline,
+            "what happened": row["kind"] == RECORDED,
+            "if lengths were known": row["kind"] == IF_KNOWN,
             name: short[name] != name,
         }
         note = " · ".join(word for word, holds in marks.items() if holds)

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dovetail.record.result import GPU_SECOND_KINDS, Comparison, RunResult
+from dovetail.record.replay_error import ReplayError
+from dovetail.record.result import GPU_SECOND_KINDS, IF_KNOWN, Comparison, RunResult
+from dovetail.report.replay_words import departure_lines, replay_sentence
 from dovetail.report.words import (
+    KNOWN,
     MISSING,
     bounds_text,
     comparison_sentence,
@@ -38,15 +41,17 @@ def comparison_view(comparison: Comparison) -> Group:
     from rich.text import Text
 
     parts: list[Text | Table] = [
+        *(Text(caution, style="bold") for caution in comparison.cautions),
         Text(comparison_sentence(comparison)),
         ranking(comparison),
+        *_replay_of(comparison),
         *_waits_of(comparison),
         *_spending_of(comparison),
         knowledge(comparison),
         *(
             Text(f"{short} is {name}")
             for name, short in _short(comparison).items()
-            if short != name
+            if short != name and not name.endswith(KNOWN)
         ),
     ]
     if comparison.bound_s is not None:
@@ -55,11 +60,12 @@ def comparison_view(comparison: Comparison) -> Group:
     return _apart(parts)
 
 
-def run_view(result: RunResult, notes: Sequence[str] = ()) -> Group:
-    """Returns the terminal view of a run: sentence, numbers, GPU-seconds, sizes and notes."""
+def run_view(result: RunResult, notes: Sequence[str] = (), cautions: Sequence[str] = ()) -> Group:
+    """Returns the terminal view of a run: what must be said first, sentence, tables, notes."""
     from rich.text import Text
 
-    parts: list[Text | Table] = [Text(run_sentence(result)), numbers(result)]
+    parts: list[Text | Table] = [Text(caution, style="bold") for caution in cautions]
+    parts += [Text(run_sentence(result)), numbers(result)]
     if sum(result.gpu_seconds.values()) > 0:
         parts.append(gpu_seconds(result))
     sizes = result.splits.get("size_class")
@@ -99,18 +105,62 @@ def _apart(parts: Sequence[Text | Table]) -> Group:
     return Group(*spaced)
 
 
+UNCROWDED_WIDTH = 12
+"""Names up to this width leave room for two blanks between the columns of the ranking."""
+
+
 def ranking(comparison: Comparison) -> Table:
-    """Returns the policies by mean JCT, the shortest first, in at most 80 columns."""
-    table = _table()
+    """Returns the rows by kind and mean JCT, the shortest first, in at most 80 columns.
+
+    A line parts the policies from those that are told true lengths beside them.
+    """
     short = _short(comparison)
+    wide = max(map(len, short.values()), default=0) > UNCROWDED_WIDTH
+    table = _table(1 - wide)
     base = short.get(comparison.baseline, "base")
     against = f"vs {base}" if len(base) <= 4 else "vs base"
     table.add_column("policy", no_wrap=True)
     for head in ("mean", "95 %", _plain(against), "x bound", "99 %", "wait", "GPUs", "preempt"):
         table.add_column(head, justify="right", no_wrap=True)
+    best, kind = comparison.best, None
     for row in comparison.ranked.to_dicts():
-        style = "bold" if row["policy"] == comparison.ranked["policy"][0] else ""
+        if kind is not None and IF_KNOWN in (kind, row["kind"]) and kind != row["kind"]:
+            table.add_section()
+        kind = row["kind"]
+        style = "bold" if row["policy"] == best else ""
         table.add_row(*_cells([short[row["policy"]], *_ranking_cells(row)]), style=style)
+    return table
+
+
+def _replay_of(comparison: Comparison) -> list[Text | Table]:
+    """Returns how far the replay of the site's scheduler is from the record, if there is one."""
+    from rich.text import Text
+
+    error = comparison.replay_error
+    if error is None:
+        return []
+    name = _short(comparison)[error.policy]
+    return [
+        Text(replay_sentence(error, name)),
+        replay_errors(error),
+        *(Text(line) for line in departure_lines(error)),
+    ]
+
+
+def replay_errors(error: ReplayError) -> Table:
+    """Returns a table of recorded and replayed waits and JCTs by size and queue."""
+    table = _table()
+    table.add_column("replay by", max_width=24, no_wrap=True)
+    for head in ("jobs", "wait, log", "replay", "JCT, log", "replay"):
+        table.add_column(head, justify="right", no_wrap=True)
+    sizes = sorted(error.by_size, key=lambda g: size_order(g.group))
+    groups = [("1 GPU" if g.group == "1" else f"{g.group} GPUs", g) for g in sizes]
+    queues = error.by_queue if len(error.by_queue) > 1 else ()
+    groups += [(f"queue {g.group}", g) for g in queues[:SPLIT_ROWS]]
+    for title, group in groups:
+        sides = (group.wait, group.jct)
+        times = [duration(s) for d in sides for s in (d.recorded_s, d.replayed_s)]
+        table.add_row(*_cells([title, count(group.jobs), *times]))
     return table
 
 
@@ -155,7 +205,7 @@ def knowledge(comparison: Comparison) -> Table:
     short = _short(comparison)
     for head, width in (("policy", 16), ("knows", 24), ("may", 34)):
         table.add_column(head, max_width=width, overflow="fold")
-    for row in comparison.ranked.to_dicts():
+    for row in comparison.policies.to_dicts():
         name = str(row["policy"])
         words = [short[name], row["knows"] or "nothing", row["powers"] or "start only"]
         table.add_row(*_cells(words))
@@ -307,12 +357,13 @@ def split(frame: pl.DataFrame, title: str) -> Table:
     return table
 
 
-def _table() -> Table:
+def _table(padding: int = 1) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    around = (0, padding, 0, 0)
     return Table(
-        box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold"
+        box=SIMPLE_HEAD, padding=around, pad_edge=False, show_edge=False, header_style="bold"
     )
 
 

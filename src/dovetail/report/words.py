@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import polars as pl
 
-from dovetail.record.result import Comparison, RunResult
+from dovetail.record.result import RECORDED, Comparison, Contrast, RunResult
 
 MISSING = "–"
 ABOUT_THE_SAME = 0.02
@@ -81,10 +81,10 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
     """Returns for each policy a name short enough for a legend, no two alike.
 
     `tiresias:thresholds=3250/7200` is `tiresias` while it is the only one, else `tiresias #2`;
-    the class of `my/file.py:Mine` is `Mine`.
+    the class of `my/file.py:Mine` is `Mine`. A row that is told true lengths keeps `, known`.
     """
     full = list(dict.fromkeys(names))
-    bases = [shortened(_base(name), SHORT_NAME_WIDTH) for name in full]
+    bases = [_short_base(name) for name in full]
     seen: Counter[str] = Counter()
     short: dict[str, str] = {}
     for name, base in zip(full, bases, strict=True):
@@ -96,6 +96,15 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
 
 
 SHORT_NAME_WIDTH = 16
+KNOWN = ", known"
+"""What the name of a row ends in that is told true lengths beside one that is not."""
+
+
+def _short_base(name: str) -> str:
+    if not name.endswith(KNOWN):
+        return shortened(_base(name), SHORT_NAME_WIDTH)
+    base = _base(name.removesuffix(KNOWN))
+    return shortened(base, SHORT_NAME_WIDTH - len(KNOWN)) + KNOWN
 
 
 def _base(name: str) -> str:
@@ -130,8 +139,14 @@ def run_sentence(result: RunResult) -> str:
 
 
 def comparison_sentence(comparison: Comparison) -> str:
-    """Returns a sentence on the best policy, its advantage, and the jobs that wait longer."""
-    rows = comparison.ranked.filter(pl.col("avg_jct_s").is_finite()).to_dicts()
+    """Returns what a reader can act on: the best policy, its advantage, and who pays for it.
+
+    Where the rows tell what could be deployed today, that comes first, and then what preemption,
+    known lengths, elasticity and sharing would add.
+    """
+    if comparison.contrasts:
+        return _answer(comparison)
+    rows = comparison.policies.filter(pl.col("avg_jct_s").is_finite()).to_dicts()
     if not rows:
         return "No policy finished a job."
     best, base = rows[0], comparison.baseline
@@ -154,6 +169,109 @@ def comparison_sentence(comparison: Comparison) -> str:
     if best["policy"] != base and (fate := _fate_of_biggest(comparison, str(best["policy"]))):
         parts.append(fate)
     return "; ".join(parts) + "."
+
+
+def _answer(comparison: Comparison) -> str:
+    """Returns the sentences on what could be deployed today, and on what more would add."""
+    asked = [name for c in comparison.contrasts for name in (c.policy, c.against)]
+    short = short_names([*comparison.results, *comparison.ranked["policy"], *asked])
+    first = comparison.contrasts[0]
+    is_baseline = first.asks not in ("today", "over site")
+    best = first.against if is_baseline else first.policy
+    is_replay = first.against == RECORDED and best == comparison.site
+    text = f"Of what could be deployed today nothing beats {short[best]}"
+    if is_replay:
+        # Against the record this row is no gain: it is the error of the replay.
+        text += f", which stands for your scheduler; replayed, {_gain(first, short)}"
+    elif not is_baseline:
+        text = f"Of what could be deployed today {short[best]} is best: {_gain(first, short)}"
+    site = comparison.contrast("over site")
+    if site is not None and site is not first:
+        text += f", {_gain(site, short, 'the replay of ', brief=True)}"
+    if not is_baseline and not is_replay:
+        against = comparison.baseline if site is None else site.against
+        text += f"; {_who_pays(comparison, best, against)}"
+    return f"{text}{_bound_of(comparison, best)}.{_additions(comparison, short)}"
+
+
+def _bound_of(comparison: Comparison, name: str) -> str:
+    found = comparison.ranked.filter(pl.col("policy") == name)["x_bound"].drop_nulls()
+    return f"; {factor(found[0])} the bound no schedule of its kind can beat" if len(found) else ""
+
+
+def _additions(comparison: Comparison, short: dict[str, str]) -> str:
+    """Returns the sentence on what more would add; empty if no row tells."""
+    more = [c for c in comparison.contrasts if c.asks not in ("today", "over site")]
+    return f" {_capital('; '.join(_addition(c, short) for c in more))}." if more else ""
+
+
+def _gain(contrast: Contrast, short: dict[str, str], of: str = "", *, brief: bool = False) -> str:
+    """Returns how much sooner the mean job ends, with the interval."""
+    to = "recorded" if contrast.against == RECORDED else of + short[contrast.against]
+    subject = "" if brief else "the mean job ends "
+    if not contrast.ratio > 0:
+        return f"how it compares with {to} is not known"
+    if contrast.is_open:
+        subject = "" if brief else "the mean job shows "
+        words = f"no clear difference from {'the log' if to == 'recorded' else to}"
+    elif contrast.ratio < 1:
+        words = f"{factor(1 / contrast.ratio)} sooner than {to}"
+    else:
+        words = f"{factor(contrast.ratio)} later than {to}"
+    return subject + words + _range(contrast, "" if brief else "95 % interval ")
+
+
+def _range(contrast: Contrast, what: str) -> str:
+    """Returns the interval of how much sooner, or later, in brackets; empty without one."""
+    low, high = contrast.low, contrast.high
+    if low is None or high is None or not low > 0:
+        return " (no interval)"
+    is_later = contrast.ratio > 1 and not contrast.is_open
+    ends = (low, high) if is_later else (1 / high, 1 / low)
+    return f" ({what}{factor(ends[0])} to {factor(ends[1])})"
+
+
+def _addition(contrast: Contrast, short: dict[str, str]) -> str:
+    """Returns what a power or knowledge would add to what could be deployed today."""
+    name = short[contrast.policy].removesuffix(KNOWN)
+    what = f"{contrast.asks} ({name})"
+    if contrast.is_open:
+        return f"{what} would make no clear difference{_range(contrast, '')}"
+    if contrast.ratio < 1:
+        return f"{what} would make it {factor(1 / contrast.ratio)} sooner{_range(contrast, '')}"
+    return f"{what} would make it {factor(contrast.ratio)} later{_range(contrast, '')}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+PAYS = (("size_class", "jobs of {} GPUs"), ("account", "account {}"))
+PAYERS_MAX = 2
+LONGER_S_MIN = 60.0
+"""Waits that grow by less are nobody's concern."""
+
+
+def _who_pays(comparison: Comparison, policy: str, against: str) -> str:
+    """Returns the sizes and accounts whose mean wait is longer under a policy."""
+    losers: list[str] = []
+    for column, words in PAYS:
+        ours = _mean_waits(comparison.results.get(policy), column)
+        theirs = _mean_waits(comparison.results.get(against), column)
+        longer = {
+            group: (ours[group], theirs[group])
+            for group in set(ours) & set(theirs)
+            if ours[group] - theirs[group] > max(LONGER_S_MIN, ABOUT_THE_SAME * theirs[group])
+        }
+        order = sorted(longer, key=lambda g: (theirs[g] - ours[g], g))
+        losers += [f"{words.format(g)} wait {_longer(*longer[g])}" for g in order[:PAYERS_MAX]]
+    return ", ".join(losers) if losers else "no size of job waits longer"
+
+
+def _longer(after_s: float, before_s: float) -> str:
+    if before_s < 1:
+        return f"{duration(after_s)} instead of {duration(before_s)}"
+    return f"{factor(after_s / before_s)} longer"
 
 
 def bounds_text(comparison: Comparison) -> str:
@@ -209,8 +327,12 @@ def _wait_by_size(result: RunResult | None) -> dict[str, float]:
 
     The time to the first start would favour a policy that starts a job and soon stops it again.
     """
+    return _mean_waits(result, "size_class")
+
+
+def _mean_waits(result: RunResult | None, by: str) -> dict[str, float]:
     if result is None:
         return {}
-    known = result.jobs.drop_nulls(["wait_s", "jct_s", "size_class"])
-    means = known.group_by("size_class").agg(pl.col("wait_s").mean())
-    return dict(means.sort("size_class").iter_rows())
+    known = result.jobs.drop_nulls(["wait_s", "jct_s", by]).filter(pl.col(by) != "")
+    means = known.group_by(by).agg(pl.col("wait_s").mean())
+    return dict(means.sort(by).iter_rows())

@@ -12,17 +12,27 @@ from dovetail.algorithms.bounds import LowerBounds, Powers
 from dovetail.control.loop import check_needs
 from dovetail.core.errors import InputError
 from dovetail.core.job import Floats
-from dovetail.core.policy import Policy, parse_policy, spell
+from dovetail.core.policy import Policy
 from dovetail.core.trace import Trace
 from dovetail.core.units import DAY_S
+from dovetail.forecast.available import lengths_missing
 from dovetail.forecast.forecasts import parse_forecast
-from dovetail.record.result import COMPARISON_COLUMNS, Comparison, RunResult
+from dovetail.record.result import COMPARISON_COLUMNS, POLICY, Comparison, RunResult
 from dovetail.study.bound import bound, judges, objection, powers_of
+from dovetail.study.comparison_rows import (
+    ComparedRow,
+    chosen,
+    compared_rows,
+    told_lengths,
+)
+from dovetail.study.inferred import with_inferred_capacity
+from dovetail.study.measured import COPIED, MeasuredRows, Scenes, answered, interval_columns
 from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, ReplayInput, Task, run_tasks
+from dovetail.study.recorded import jct_of, site_of
 from dovetail.study.run import granted, with_bound
 from dovetail.study.tenant_notes import tenant_notes
-from dovetail.study.uncertainty import Interval, Samples, blocks, intervals, replicates
+from dovetail.study.uncertainty import Samples, blocks, intervals, replicates
 from dovetail.study.unused_powers import limit_notes
 
 Assign = Callable[[Trace, int], Trace]
@@ -50,68 +60,71 @@ def compare(
     options: Options,
     *,
     baseline: str = "",
+    site: str = "",
     replication: Replication | None = None,
     assign: Assign | None = None,
     processes: int = 0,
     keep_spans: bool = False,
     progress: Progress | None = None,
+    cautions: Sequence[str] = (),
 ) -> Comparison:
     """Returns the comparison of policies, given as texts, on one trace. Raises InputError.
 
     Without replication, intervals come from a block bootstrap over time within the run. The
-    baseline defaults to the first policy. `processes` is the number of worker processes, 0 for one
-    per core; the result does not depend on it. `keep_spans` keeps the placements over time of the
-    best policy and the baseline, which a report plots.
+    baseline defaults to the first policy, `site` (whose replay is held against the record of the
+    trace) to the first that reserves, else the baseline. `processes` is the number of worker
+    processes, 0 for one per core; the result does not depend on it. `keep_spans` keeps the
+    placements over time of the best policy and the baseline, which a report plots. `cautions` are
+    what the caller must say first, as of jobs that were left out.
     """
-    chosen = _distinct(policies)
-    names = list(chosen)
-    baseline = spell(parse_policy(baseline)) if baseline else names[0]
-    if baseline not in names:
-        raise InputError("--baseline", f"'{baseline}' is not one of the compared policies")
-    replication = replication or Replication()
     whole = assign(trace, options.seed) if assign else trace
+    options, inferred = with_inferred_capacity(options, whole)
+    rows = compared_rows(policies, options.forecast, whole.jobs)
+    baseline = chosen("--baseline", baseline, rows) if baseline else next(iter(rows))
+    site = chosen("--site", site, rows) if site else site_of(rows, baseline)
+    replication = replication or Replication()
     scenes = [ReplayInput(whole, options), *_replicates(trace, options, replication, assign)]
-    _check(scenes[0], chosen)
-    tasks = [Task(s, name, text) for s in range(len(scenes)) for name, (text, _) in chosen.items()]
+    _check(scenes[0], rows)
+    tasks = [
+        Task(s, row.name, row.text, row.forecast, row.kind == POLICY)
+        for s in range(len(scenes))
+        for row in rows.values()
+    ]
     runs, flows = run_tasks(scenes, tasks, processes, baseline if keep_spans else None, progress)
-    policy_of = {name: policy for name, (_, policy) in chosen.items()}
+    policy_of = {name: row.policy for name, row in rows.items()}
     bounds = _bounds(whole, options, policy_of)
-    runs = {n: with_bound(runs[n], _bound_s(bounds, policy_of[n])) for n in names}
-    samples = (
-        _over_replicates(flows, names, len(scenes), replication)
-        if len(scenes) > 1
-        else _over_time(runs, options)
-    )
+    runs = {n: with_bound(runs[n], _bound_s(bounds, policy_of[n])) for n in rows}
+    per_unit = replication.seeds if replication.windows else 1
+    compared = Scenes(scenes[0], scenes[1:], per_unit, replication.windows > 0)
+    samples = _samples(runs, flows, compared)
     means, ratios = intervals(samples, baseline, options.seed)
-    return Comparison(
+    measured = MeasuredRows(rows, runs, samples, means, ratios, baseline, site)
+    notes = _notes(whole, options, runs, samples, policy_of, replication)
+    comparison = Comparison(
         results=runs,
         baseline=baseline,
-        table=_table(runs, policy_of, means, ratios, windowed=replication.windows > 0),
+        table=_table(measured, windowed=compared.windowed),
         # Means of windows are not comparable with a bound of the whole trace.
-        bound={} if replication.windows else _bounds_dict(bounds),
-        notes=_notes(whole, options, runs, samples, policy_of, replication),
+        bound={} if compared.windowed else _bounds_dict(bounds),
+        notes=[*notes, *told_lengths(options.forecast, rows), *inferred],
+        cautions=[*cautions, *_missing(options.forecast, rows, whole)],
+        site=site,
     )
+    return answered(comparison, measured, compared)
 
 
-def _distinct(policies: Sequence[str]) -> dict[str, tuple[str, Policy]]:
-    """Returns the text of each policy by its full name. Raises InputError."""
-    if not policies:
-        raise InputError("--policies", "specify at least one policy", "as in fifo,srtf")
-    chosen: dict[str, tuple[str, Policy]] = {}
-    for text in policies:
-        policy = parse_policy(text)
-        name = spell(policy)
-        if name in chosen:
-            raise InputError("--policies", f"'{name}' is named twice")
-        chosen[name] = (text, policy)
-    return chosen
+def _missing(forecast: str, rows: Mapping[str, ComparedRow], trace: Trace) -> list[str]:
+    choosable = [row.policy for row in rows.values() if row.kind == POLICY]
+    return lengths_missing(forecast, choosable, trace.jobs)
 
 
-def _check(scene: ReplayInput, chosen: Mapping[str, tuple[str, Policy]]) -> None:
+def _check(scene: ReplayInput, rows: Mapping[str, ComparedRow]) -> None:
     """Raises InputError if a policy needs knowledge or powers that the options exclude."""
-    forecast = parse_forecast(scene.options.forecast, scene.trace, scene.options.seed)
-    for _, policy in chosen.values():
-        check_needs(policy, granted(forecast), scene.options.without)
+    options = scene.options
+    told = {row.forecast for row in rows.values()}
+    knows = {f: granted(parse_forecast(f, scene.trace, options.seed)) for f in sorted(told)}
+    for row in rows.values():
+        check_needs(row.policy, knows[row.forecast], options.without)
 
 
 def _replicates(
@@ -186,25 +199,27 @@ def _bounds_dict(bounds: Mapping[Powers, LowerBounds]) -> dict[str, object]:
 
 
 def _over_time(runs: Mapping[str, RunResult], options: Options) -> Samples:
-    frames = {n: r.jobs for n, r in runs.items()}
-    submit = next(iter(frames.values()))["submit_s"].to_numpy()
-    rows = options.window.rows(submit)
-    jct = {n: f["jct_s"].cast(pl.Float64).to_numpy()[rows] for n, f in frames.items()}
-    return blocks(submit[rows], jct)
+    jct = {n: jct_of(r, options) for n, r in runs.items()}
+    submit = next(iter(jct.values()))[0]
+    return blocks(submit, {n: jct_s for n, (_, jct_s) in jct.items()})
+
+
+def _samples(
+    runs: Mapping[str, RunResult], flows: Mapping[tuple[int, str], Flow], scenes: Scenes
+) -> Samples:
+    if scenes.replicates:
+        return _over_replicates(flows, list(runs), scenes)
+    return _over_time(runs, scenes.whole.options)
 
 
 def _over_replicates(
-    flows: Mapping[tuple[int, str], Flow],
-    names: Sequence[str],
-    scenes: int,
-    replication: Replication,
+    flows: Mapping[tuple[int, str], Flow], names: Sequence[str], scenes: Scenes
 ) -> Samples:
     """Returns one unit per window over all its seeds, which share the jobs of the window."""
-    per_unit = replication.seeds if replication.windows else 1
 
     def sums(of: Callable[[Flow], float], name: str) -> Floats:
-        values = np.array([of(flows[s, name]) for s in range(1, scenes)])
-        return np.asarray(values.reshape(-1, per_unit).sum(axis=1))
+        values = np.array([of(flows[s, name]) for s in range(1, len(scenes.replicates) + 1)])
+        return np.asarray(values.reshape(-1, scenes.per_unit).sum(axis=1))
 
     return replicates(
         {n: sums(lambda f: f.flow_s, n) for n in names},
@@ -212,41 +227,19 @@ def _over_replicates(
     )
 
 
-COPIED = (
-    "median_jct_s",
-    "p99_jct_s",
-    "avg_wait_s",
-    "avg_time_to_start_s",
-    "makespan_s",
-    "gpu_utilization",
-    "x_bound",
-    "preemptions",
-)
-
-
-def _table(
-    runs: Mapping[str, RunResult],
-    policy_of: Mapping[str, Policy],
-    means: Mapping[str, Interval],
-    ratios: Mapping[str, Interval],
-    *,
-    windowed: bool,
-) -> pl.DataFrame:
+def _table(measured: MeasuredRows, *, windowed: bool) -> pl.DataFrame:
     """Returns the table; with windows, only the columns that also exist for windows."""
     rows = [
         {
             "policy": name,
-            "avg_jct_s": means[name].value,
-            "low": means[name].low,
-            "high": means[name].high,
-            "ratio_to_baseline": ratios[name].value,
-            "ratio_low": ratios[name].low,
-            "ratio_high": ratios[name].high,
+            "kind": measured.rows[name].kind,
+            "forecast": measured.rows[name].forecast,
+            **interval_columns(measured.means[name], measured.ratios[name]),
             **{key: None if windowed else result.number(key) for key in COPIED},
-            "knows": ", ".join(sorted(policy_of[name].knows)) or "nothing",
-            "powers": ", ".join(sorted(policy_of[name].powers)) or "none",
+            "knows": ", ".join(sorted(measured.rows[name].policy.knows)) or "nothing",
+            "powers": ", ".join(sorted(measured.rows[name].policy.powers)) or "none",
         }
-        for name, result in runs.items()
+        for name, result in measured.runs.items()
     ]
     return pl.DataFrame(rows, schema=dict(COMPARISON_COLUMNS))
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dovetail.record.result import Comparison, RunResult
+from dovetail.record.replay_error import WHY, ReplayError
+from dovetail.record.result import IF_KNOWN, Comparison, RunResult
+from dovetail.report.words import comparison_sentence
 from dovetail.study.run import write_tables
 
 if TYPE_CHECKING:
@@ -49,8 +52,8 @@ def write_comparison(comparison: Comparison, folder: Path, *, pictures: bool = T
     text = json.dumps(comparison_dict(comparison), indent=1)
     (folder / "comparison.json").write_text(text + "\n", "utf-8")
     comparison.ranked.write_csv(folder / "comparison.csv")
-    for number, result in enumerate(comparison.results.values(), start=1):
-        part = folder / f"{number:02d}-{result.manifest['name']}"
+    for number, (name, result) in enumerate(comparison.results.items(), start=1):
+        part = folder / f"{number:02d}-{result.manifest['name']}{_told(comparison, name)}"
         part.mkdir()
         write_tables(result, part)
     if not pictures:
@@ -79,14 +82,48 @@ def run_dict(result: RunResult) -> dict[str, object]:
     return {**result.summary, "gpu_seconds": result.gpu_seconds, **tenants}
 
 
+def _told(comparison: Comparison, name: str) -> str:
+    kinds = dict(comparison.table.select("policy", "kind").iter_rows())
+    return "-known" if kinds.get(name) == IF_KNOWN else ""
+
+
+SPLITS_WRITTEN = ("size_class", "account", "queue", "hour", "weekday")
+"""The splits in JSON: those with few groups."""
+
+
 def comparison_dict(comparison: Comparison) -> dict[str, object]:
-    """Returns a comparison as JSON values, the best policy first."""
+    """Returns a comparison as JSON values: the record, then the best policy first."""
     return {
         "baseline": comparison.baseline,
+        "site": comparison.site,
+        "cautions": comparison.cautions,
+        "sentence": comparison_sentence(comparison),
+        "contrasts": [asdict(contrast) for contrast in comparison.contrasts],
         "bound": comparison.bound,
         "notes": comparison.notes,
         "policies": comparison.ranked.to_dicts(),
-        "runs": {name: run_dict(result) for name, result in comparison.results.items()},
+        "replay_error": replay_error_dict(comparison.replay_error),
+        "runs": {
+            name: {
+                **run_dict(result),
+                "splits": {
+                    by: result.splits[by].to_dicts() for by in SPLITS_WRITTEN if by in result.splits
+                },
+            }
+            for name, result in comparison.results.items()
+        },
+    }
+
+
+def replay_error_dict(error: ReplayError | None) -> dict[str, object] | None:
+    """Returns the error of the replay as JSON values, None without a record."""
+    if error is None:
+        return None
+    return {
+        **asdict(error),
+        "numbers": [{**asdict(d), "error": d.error} for d in error.numbers],
+        "departures": [{**asdict(d), "because": WHY[d.why]} for d in error.departures],
+        "whys": dict(error.whys),
     }
 
 

@@ -9,17 +9,22 @@ from typing import TypedDict
 
 import numpy as np
 
+from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.placing import Placing
 from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
+from dovetail.forecast.available import AVAILABLE
 from dovetail.physics.zoo.device import device_memory_bytes
 from dovetail.physics.zoo.profile_file import load_profiles
 from dovetail.record.metrics import Window
 from dovetail.study.options import Options, parse_adopt
-from dovetail.traces.capacity import read_capacity
+from dovetail.traces.capacity import Timeline, read_capacity
 from dovetail.traces.cluster_file import read_cluster
 from dovetail.traces.loss import parse_share
+
+INFERRED = "inferred"
+"""The value of `--capacity` that takes the changes from the record of the trace."""
 
 
 class OptionTexts(TypedDict, total=False):
@@ -49,7 +54,7 @@ DEFAULTS: OptionTexts = {
     "cluster": "16x4",
     "placement": "prefer,best-fit,keep",
     "switching": "restart:30",
-    "forecast": "known",
+    "forecast": AVAILABLE,
     "belief": "exact",
     "physics": "placed",
     "profiles": (),
@@ -86,7 +91,8 @@ def read_options(option_texts: OptionTexts) -> Options:
         belief=texts["belief"],
         adopt=parse_adopt(texts["adopt"]),
         cancelled=texts["cancelled"],
-        capacity=read_capacity(Path(texts["capacity"]), cluster) if texts["capacity"] else (),
+        capacity=_changes(texts["capacity"], cluster),
+        infer_capacity=texts["capacity"] == INFERRED,
         coalesce_s=texts["coalesce_s"],
         interference=texts["interference"],
         cycle=texts["cycle"],
@@ -99,6 +105,10 @@ def read_options(option_texts: OptionTexts) -> Options:
         seed=texts["seed"],
         left_out_max=parse_share("--allow-left-out", texts["allow_left_out"]),
     )
+
+
+def _changes(text: str, cluster: Cluster) -> Timeline:
+    return [] if text in ("", INFERRED) else read_capacity(Path(text), cluster)
 
 
 def _seconds(option: str, value: float) -> float:

@@ -27,11 +27,13 @@ PHYSICS_CHOICES = ("placed", "counted", "linear")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a run; the defaults are those of the command line.
+    """The options of a run; the defaults are those of the command line, except `forecast`.
 
+    A study in code says what its policies are told; the command line tells them what a site has.
     `adopt` is the fraction of jobs to flag, by flag; empty keeps the flags of the trace. `without`
     lists powers that no policy may use. `left_out_max` is the share of jobs or GPU-hours that
-    commands may leave out; it changes no result, so no manifest has it.
+    commands may leave out; it changes no result, so no manifest has it. `infer_capacity` takes the
+    changes of capacity from the record of the trace.
     """
 
     cluster: Cluster
@@ -42,6 +44,7 @@ class Options:
     adopt: tuple[tuple[str, float], ...] = ()
     cancelled: str = "work"
     capacity: Sequence[tuple[float, Sequence[tuple[int, str]]]] = ()
+    infer_capacity: bool = False
     coalesce_s: float = 0.0
     interference: str | float = "measured"
     cycle: str = "overlapped"

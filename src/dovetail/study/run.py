@@ -27,6 +27,7 @@ from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.policy import KNOWLEDGE, Policy, name_of, spell
 from dovetail.core.trace import Trace
 from dovetail.core.units import NEVER_S
+from dovetail.forecast.available import resolved
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import linear_physics
@@ -50,6 +51,7 @@ from dovetail.record.tally import Tally
 from dovetail.record.tenants import has_tenants, jain_index, share_frame, tenant_frame
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
+from dovetail.study.inferred import with_inferred_capacity
 from dovetail.study.left_out import typed_for
 from dovetail.study.options import Options, adopted
 from dovetail.study.uncertainty import Interval, blocks, intervals
@@ -189,6 +191,8 @@ def simulate(
     `log_to` is the file for the event log; `keep_spans` fills `spans`, for reports and timelines.
     """
     began = perf_counter()
+    options, _ = with_inferred_capacity(options, trace)
+    options = replace(options, forecast=resolved(options.forecast, policy, trace.jobs))
     trace, left_out = placeable(trace, options)
     scene = build_scene(trace, options)
     check_needs(policy, granted(scene.forecast), options.without)
@@ -198,7 +202,7 @@ def simulate(
     decision_s = _play(scene, policy, manifest, tally, log_to, progress)
     jobs = job_frame(trace, tally)
     tenancy = _of_tenants(trace, options, tally, jobs)
-    interval = _interval(jobs, options)
+    interval = mean_interval(jobs, options)
     summary: dict[str, float | int | str | None] = {
         "policy": spell(policy),
         **summarize(trace, tally, jobs, options.window),
@@ -272,7 +276,7 @@ def _play(
     return decision_s
 
 
-def _interval(jobs: pl.DataFrame, options: Options) -> Interval:
+def mean_interval(jobs: pl.DataFrame, options: Options) -> Interval:
     """Returns the mean JCT of the counted jobs with its interval, from blocks of time."""
     submit = jobs["submit_s"].to_numpy()
     jct = jobs["jct_s"].cast(pl.Float64).to_numpy().copy()

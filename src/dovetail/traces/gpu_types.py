@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from dovetail.traces.node_list import node_names
+from dovetail.traces.hostlists import readable_host_names
 
 
 def with_types_of_places(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
@@ -29,7 +29,7 @@ def with_types_of_places(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
 
 def _by_node(typed: pl.DataFrame) -> pl.DataFrame:
     lists = typed.select("nodes", "gpu_type").unique()
-    names = [list(node_names(nodes)) for nodes in lists["nodes"]]
+    names = [list(readable_host_names(nodes)) for nodes in lists["nodes"]]
     places = lists.select(pl.Series("place", names, dtype=pl.List(pl.String)), "gpu_type")
     return places.explode("place").drop_nulls()
 
@@ -46,7 +46,7 @@ def _types_of(places: pl.DataFrame) -> dict[str, str]:
 
 
 def _type_at(nodes: str, queue: str, by_node: dict[str, str], by_queue: dict[str, str]) -> str:
-    found = {by_node.get(name, "") for name in node_names(nodes)}
+    found = {by_node.get(name, "") for name in readable_host_names(nodes)}
     if len(found) == 1 and "" not in found:
         return found.pop()
     return by_queue.get(queue, "")

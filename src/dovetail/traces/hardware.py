@@ -14,7 +14,7 @@ import numpy as np
 from dovetail.core.job import Bools, Floats, Ints
 from dovetail.core.trace import Recorded, Trace
 from dovetail.core.units import HOUR_S
-from dovetail.traces.node_list import node_names
+from dovetail.traces.hostlists import readable_host_names
 
 ASSUMED_GPUS_PER_NODE = 8
 """The largest node that is assumed where a log names no nodes."""
@@ -82,7 +82,7 @@ def _row(name: str, trace: Trace, rows: Ints) -> GpuTypeRow:
 
 def _nodes(recorded: Recorded, gpus: Ints, once: Bools) -> tuple[int, int]:
     """Returns how many nodes the jobs ran on, and how many GPUs each has, by what was in use."""
-    lists = [node_names(text) for text in recorded.nodes.names]
+    lists = [readable_host_names(text) for text in recorded.nodes.names]
     number: dict[str, int] = {}
     numbers = [np.array([number.setdefault(n, len(number)) for n in names]) for names in lists]
     used = np.unique(recorded.nodes.codes[recorded.nodes.codes >= 0])

@@ -1,0 +1,242 @@
+"""How far the replay of a scheduler is from what the log recorded: in numbers, and job by job.
+
+Both sides are frames of the same jobs (`result.JOB_COLUMNS`) and of the cluster over time
+(`result.SERIES_COLUMNS`). Only jobs that started and ended on both sides count. Why a start differs
+is read from the free GPUs of both sides at the instant where they part; once they have parted,
+later differences may follow from earlier ones, so the first are the ones to look at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from dovetail.core.job import Bools, Floats, Ints
+
+APART_S = 300.0
+"""Starts that differ by more are departures: ten of Slurm's default backfill intervals."""
+FIRST_DEPARTURES = 10
+
+BUSY = "busy"
+WHY = {
+    "reservation": "the log names a reservation for it",
+    "free in the log": "the log had enough free GPUs but did not start it: drained nodes, no node "
+    "of its type with enough, a hold, a limit or a dependency",
+    "overtaken in the log": "jobs submitted later started before it in the log: priorities",
+    "overtook in the log": "it started before jobs submitted earlier in the log: priorities, or "
+    "GPUs that they could not use",
+    "free in the replay": "the replay had enough free GPUs but no node of its type with enough, "
+    "or kept them for another job",
+    BUSY: "its GPUs were held by other jobs, which follows from earlier differences",
+}
+"""The sentence for each reason why a start differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """One number of the record and of the replay."""
+
+    number: str
+    recorded_s: float
+    replayed_s: float
+
+    @property
+    def error(self) -> float | None:
+        """Returns the error as a share of the recorded number, None if only that is 0."""
+        if self.recorded_s == self.replayed_s:
+            return 0.0
+        return self.replayed_s / self.recorded_s - 1 if self.recorded_s else None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDeviation:
+    """The mean JCT and wait of the jobs of one size or queue on both sides."""
+
+    group: str
+    jobs: int
+    jct: Deviation
+    wait: Deviation
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A job whose start differs by more than `APART_S`; `why` is a key of `WHY`."""
+
+    t_s: float
+    job_id: str
+    gpus: int
+    recorded_start_s: float
+    replayed_start_s: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayError:
+    """The replay of `policy` against the record.
+
+    `start_correlation` and `wait_correlation` are Spearman's rank correlations, None if undefined;
+    `first_s` is the first submission, `near` the share of starts within `APART_S`. `departures`
+    are the first ones in time, `whys` counts all by reason.
+    """
+
+    policy: str
+    jobs: int
+    first_s: float
+    numbers: tuple[Deviation, ...]
+    by_size: tuple[GroupDeviation, ...]
+    by_queue: tuple[GroupDeviation, ...]
+    start_correlation: float | None
+    wait_correlation: float | None
+    near: float
+    departures: tuple[Departure, ...]
+    whys: tuple[tuple[str, int], ...]
+
+    def number(self, name: str) -> Deviation | None:
+        """Returns one number by its name, such as `avg_jct_s`."""
+        return next((d for d in self.numbers if d.number == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side: its jobs, and the cluster over time."""
+
+    jobs: pl.DataFrame
+    series: pl.DataFrame
+
+    def free_gpus(self, at_s: Floats) -> Ints:
+        """Returns the GPUs that no job holds at some times."""
+        t_s = self.series["t_s"].to_numpy()
+        free = (self.series["capacity_gpus"] - self.series["held_gpus"]).to_numpy()
+        found = np.searchsorted(t_s, at_s, side="right") - 1
+        return np.asarray(np.where(found < 0, free.max(initial=0), free[np.maximum(found, 0)]))
+
+
+def replay_error(
+    policy: str, recorded: Side, replayed: Side, reservations: Sequence[str]
+) -> ReplayError | None:
+    """Returns the error of a replay, None if no job started and ended on both sides.
+
+    `reservations` names the reservation of each row of the recorded jobs, empty for none.
+    """
+    columns = ("job_id", "start_s", "jct_s", "wait_s")
+    ours = replayed.jobs.select("job_id", *(pl.col(c).alias(f"{c}_replayed") for c in columns[1:]))
+    both = (
+        recorded.jobs.with_columns(pl.Series("reserved", [bool(r) for r in reservations]))
+        .join(ours, on="job_id", how="inner", maintain_order="left")
+        .drop_nulls([*columns[1:], *(f"{c}_replayed" for c in columns[1:])])
+    )
+    if not len(both):
+        return None
+    start, start_replayed = (both[c].to_numpy() for c in ("start_s", "start_s_replayed"))
+    apart = np.abs(start - start_replayed) > APART_S
+    departures = _departures(both, apart, recorded, replayed)
+    return ReplayError(
+        policy=policy,
+        jobs=len(both),
+        first_s=float(recorded.jobs["submit_s"].to_numpy().min()),
+        numbers=tuple(_numbers(both)),
+        by_size=tuple(_groups(both, "size_class")),
+        by_queue=tuple(_groups(both, "queue")),
+        start_correlation=_rank_correlation(start, start_replayed),
+        wait_correlation=_rank_correlation(
+            both["wait_s"].to_numpy(), both["wait_s_replayed"].to_numpy()
+        ),
+        near=1.0 - float(apart.mean()),
+        departures=tuple(departures[:FIRST_DEPARTURES]),
+        whys=tuple(Counter(d.why for d in departures).most_common()),
+    )
+
+
+def _numbers(both: pl.DataFrame) -> list[Deviation]:
+    """Returns mean, median and 99th percentile (nearest rank) of JCT and wait."""
+    found = []
+    for column in ("jct_s", "wait_s"):
+        sides = (both[c].to_numpy() for c in (column, f"{column}_replayed"))
+        statistics = zip(*(_statistics(values) for values in sides), strict=True)
+        names = (f"{name}_{column}" for name in ("avg", "median", "p99"))
+        found += [Deviation(n, a, b) for n, (a, b) in zip(names, statistics, strict=True)]
+    return found
+
+
+def _statistics(values: Floats) -> tuple[float, float, float]:
+    last = (len(values) * 99 + 99) // 100 - 1
+    return float(values.mean()), float(np.median(values)), float(np.sort(values)[last])
+
+
+def _groups(both: pl.DataFrame, by: str) -> list[GroupDeviation]:
+    columns = ("jct_s", "jct_s_replayed", "wait_s", "wait_s_replayed")
+    means = (
+        both.filter(pl.col(by).fill_null("") != "")
+        .group_by(by)
+        .agg(pl.len().alias("jobs"), *(pl.col(c).mean() for c in columns))
+        .sort(["jobs", by], descending=[True, False])
+    )
+    return [
+        GroupDeviation(
+            str(row[by]),
+            row["jobs"],
+            Deviation("avg_jct_s", row["jct_s"], row["jct_s_replayed"]),
+            Deviation("avg_wait_s", row["wait_s"], row["wait_s_replayed"]),
+        )
+        for row in means.to_dicts()
+    ]
+
+
+def _rank_correlation(one: Floats, other: Floats) -> float | None:
+    # NOTE: scipy.stats takes 0.4 s to import, and only logs with a record need it.
+    from scipy.stats import rankdata
+
+    ranks = rankdata(one), rankdata(other)
+    if any(np.ptp(r) == 0 for r in ranks):
+        return None
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def _departures(
+    both: pl.DataFrame, apart: Bools, recorded: Side, replayed: Side
+) -> list[Departure]:
+    """Returns the jobs whose starts differ, by the earlier of the two."""
+    order = np.argsort(both["submit_s"].to_numpy(), kind="stable")
+    start, start_replayed = (both[c].to_numpy() for c in ("start_s", "start_s_replayed"))
+    ordered = start[order]
+    soonest_later, latest_earlier = np.full(len(order), np.inf), np.full(len(order), -np.inf)
+    soonest_later[order[:-1]] = np.minimum.accumulate(ordered[::-1])[::-1][1:]
+    latest_earlier[order[1:]] = np.maximum.accumulate(ordered)[:-1]
+    gpus = both["gpus"].to_numpy()
+    at_s = np.minimum(start, start_replayed)
+    early = start_replayed < start
+    why = np.select(
+        [
+            both["reserved"].to_numpy(),
+            early & (recorded.free_gpus(at_s) >= gpus),
+            early & (soonest_later < start),
+            ~early & (replayed.free_gpus(at_s) >= gpus),
+            ~early & (latest_earlier > start),
+        ],
+        [
+            "reservation",
+            "free in the log",
+            "overtaken in the log",
+            "free in the replay",
+            "overtook in the log",
+        ],
+        BUSY,
+    )
+    rows = np.flatnonzero(apart)
+    rows = rows[np.argsort(at_s[rows], kind="stable")]
+    names = both["job_id"]
+    return [
+        Departure(
+            float(at_s[i]),
+            names[i],
+            int(gpus[i]),
+            float(start[i]),
+            float(start_replayed[i]),
+            str(why[i]),
+        )
+        for i in rows.tolist()
+    ]
