@@ -24,7 +24,7 @@ from dovetail.control.replay import (
 from dovetail.control.state import ClusterState
 from dovetail.core.cluster import Cluster, Link, NodeGroup
 from dovetail.core.errors import IllegalPlan, InputError
-from dovetail.core.job import Bools, Floats, JobTable, Labels
+from dovetail.core.job import LABELS, Bools, Floats, JobTable, Labels
 from dovetail.core.messages import HOW, READY, ControllerChanged, Fact, Learned, Submitted
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy, parse_policy, spell
@@ -398,10 +398,7 @@ def trace_of(name: str, submitted: Sequence[LogRecord], *, live: bool = False) -
         return np.array([bool(r.get(key, default)) for r in submitted])
 
     gpus = numbers("gpus", 1).astype(np.int64)
-    labels = {
-        key: Labels.of([str(r.get(key, "")) for r in submitted])
-        for key in ("user", "queue", "recurrence", "model", "gpu_type")
-    }
+    labels = {key: Labels.of([str(r.get(key, "")) for r in submitted]) for key in LABELS}
     low = [int(_float(r, "min_gpus", _float(r, "gpus"))) for r in submitted]
     high = [int(_float(r, "max_gpus", _float(r, "gpus"))) for r in submitted]
     jobs = JobTable.build(
