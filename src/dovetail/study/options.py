@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from dovetail.core.cluster import Cluster
+from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.placing import Placing
 from dovetail.core.policy import POWERS
@@ -76,7 +76,7 @@ class Options:
             "cluster": {
                 "nodes": cluster.nodes,
                 "gpus": cluster.gpus,
-                "groups": [asdict(g) for g in cluster.groups],
+                "groups": [_group_dict(g) for g in cluster.groups],
                 "links": [asdict(link) for link in cluster.links],
                 "queues": [_queue_dict(q) for q in cluster.queues],
                 "states": [list(s) for s in cluster.states],
@@ -102,6 +102,12 @@ class Options:
 
 _PLAIN_QUEUE = asdict(QueueSpec(""))
 _ALWAYS = ("name", "quota_gpus", "priority")
+
+
+def _group_dict(group: NodeGroup) -> dict[str, object]:
+    """Returns the fields of a group; the price only if there is one."""
+    values = asdict(group)
+    return {k: v for k, v in values.items() if k != "price_per_gpu_h" or v}
 
 
 def _queue_dict(queue: QueueSpec) -> dict[str, object]:
