@@ -117,7 +117,7 @@ def test_each_row_has_its_own_answer_and_what_its_limit_kills_is_said() -> None:
     target = "100% of jobs start within 20 min"
     answers, notes = answers_of(rows, "1x1", target, grid=Grid(time_limit="10m"))
     assert [(a.change, a.nodes) for a in answers] == [("as is", 2), ("limit 10m", 2)]
-    assert notes[-1] == "'limit 10m' would kill 1 job that ran 1.1 GPU-hours in all."
+    assert notes[-1] == "'limit 10m' would kill 1 job, after 0.2 of their 1.1 GPU-hours."
 
 
 def test_the_nodes_of_one_type_are_searched() -> None:
@@ -125,6 +125,7 @@ def test_the_nodes_of_one_type_are_searched() -> None:
     target = "100% of jobs start within 10 min"
     (answer,), _ = answers_of(rows, "1x1:a100+1x2:h100", target, gpu_type="h100")
     assert answer.nodes == 2
+    assert answer.sentence.startswith("2 nodes of h100 (5 GPUs in all) reach 100.0 %")
     assert answer.table.filter(answer.table["nodes"] == 2)["gpus"].to_list() == [5]
     with pytest.raises(InputError, match=r"say of which type.*as in --type a100"):
         answers_of(rows, "1x1:a100+1x2:h100", target)

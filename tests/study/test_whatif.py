@@ -67,9 +67,10 @@ def test_a_job_longer_than_the_limit_is_killed_counted_and_left_out_of_every_mea
     base, limited = found.table.to_dicts()
     assert (base["cut_jobs"], limited["cut_jobs"]) == (0, 1)
     assert limited["cut_jobs_gpu_h"] == pytest.approx(1000 / 3600)
+    assert limited["cut_jobs_held_gpu_h"] == pytest.approx(600 / 3600)
     # The second job alone counts: it ends at 1300, or at 900.
     assert (base["avg_jct_s"], limited["avg_jct_s"]) == (1300.0, 900.0)
-    assert "'limit 10m' would kill 1 job that ran 0.3 GPU-hours in all." in found.notes
+    assert "'limit 10m' would kill 1 job, after 0.2 of their 0.3 GPU-hours." in found.notes
     assert any("the 1 of 2 jobs that run whole in every row" in note for note in found.notes)
 
 

@@ -104,7 +104,9 @@ def target_view(answers: Sequence[TargetAnswer], notes: Sequence[str]) -> Group:
     alone = len(answers) == 1
     parts += [Text(a.sentence if alone else f"{a.change}: {a.sentence}") for a in answers]
     for answer in answers:
-        table = _table(("nodes", "GPUs", "share", "95 %", "wait", "cost of 30 d", ""))
+        priced = answer.table[_MONEY].null_count() == 0
+        money = ("cost of 30 d",) if priced else ()
+        table = _table(("nodes", "GPUs", "share", "95 %", "wait", *money, ""))
         for row in answer.table.to_dicts():
             low, high = row["share_low"], row["share_high"]
             interval = MISSING if low is None else f"{_share(low)}-{_share(high)}"
@@ -115,7 +117,7 @@ def target_view(answers: Sequence[TargetAnswer], notes: Sequence[str]) -> Group:
                 _share(row["share"]),
                 interval,
                 duration(row["avg_wait_s"]),
-                _amount(row[_MONEY]),
+                *((_amount(row[_MONEY]),) if priced else ()),
                 "<- answer" if row["nodes"] == answer.nodes else "",
             )
         parts += [Text(""), table]

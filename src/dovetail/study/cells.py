@@ -60,6 +60,7 @@ class CellOutcome:
     time_to_start_s: Floats
     left_out: Bools
     cut: Bools
+    cut_held_gpu_s: float
     held_gpu_s: float
     useful_gpu_s: float
     gpu_utilization: float | None
@@ -100,7 +101,7 @@ def _nothing(jobs: int) -> CellOutcome:
     """Returns the outcome of a cluster that no job fits."""
     never = np.full(jobs, np.nan)
     everybody, nobody = np.ones(jobs, bool), np.zeros(jobs, bool)
-    return CellOutcome(never, never, never, everybody, nobody, 0.0, 0.0, None, 0.0)
+    return CellOutcome(never, never, never, everybody, nobody, 0.0, 0.0, 0.0, None, 0.0)
 
 
 def _of_rows(trace: Trace, rows: Ints, result: RunResult) -> CellOutcome:
@@ -126,6 +127,7 @@ def _of_rows(trace: Trace, rows: Ints, result: RunResult) -> CellOutcome:
         time_to_start_s=column("time_to_start_s"),
         left_out=left_out,
         cut=cut,
+        cut_held_gpu_s=float(jobs["service_gpu_s"].to_numpy()[cut[rows]].sum()),
         held_gpu_s=use["useful"] + use["slowdown"] + use["switching"],
         useful_gpu_s=use["useful"],
         gpu_utilization=result.number("gpu_utilization"),

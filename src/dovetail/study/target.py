@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import polars as pl
 
-from dovetail.core.cluster import Cluster
+from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Bools, Floats
 from dovetail.core.trace import Trace
@@ -23,7 +23,7 @@ from dovetail.study.changes import GridCell, with_node_count
 from dovetail.study.options import Options
 from dovetail.study.prices import GpuPrices
 from dovetail.study.uncertainty import Interval, blocks, intervals
-from dovetail.study.whatif import check_cells, cut_notes, gpu_hours, premise_sentence
+from dovetail.study.whatif import check_cells, cut_notes, premise_sentence
 
 TIMES_LARGER_MAX = 8
 """The search gives up at so many times the nodes of the base."""
@@ -213,16 +213,24 @@ def smallest(
                 at_start = tried[label, searches[label].first].outcome.left_out
                 keeps_all = outcome.left_out.sum() <= at_start.sum()
                 searches[label].reached[nodes] = bool(keeps_all and share.value >= target.share)
-    answers = [_answer(cell, searches[cell.label], tried, target, prices) for cell in cells]
-    cuts = [_cut(premise.trace, cell, searches[cell.label], tried) for cell in cells]
+    answers = [
+        _answer(cell, _group(cell, at_group), searches[cell.label], tried, target, prices)
+        for cell in cells
+    ]
+    cuts = [(cell, _found(cell, searches[cell.label], tried).outcome) for cell in cells]
     notes = (premise_sentence(premise, cells[0]), _about(target, rows), *cut_notes(premise, cuts))
     return answers, notes
 
 
+def _group(cell: GridCell, at_group: Callable[[Cluster], int]) -> NodeGroup:
+    """Returns the group whose nodes are searched."""
+    cluster = cell.setting.cluster
+    return cluster.groups[at_group(cluster)]
+
+
 def _search_of(cell: GridCell, at_group: Callable[[Cluster], int]) -> NodeSearch:
     """Returns the search for one cell, which leaves at least one node. Raises InputError."""
-    cluster = cell.setting.cluster
-    group = cluster.groups[at_group(cluster)]
+    cluster, group = cell.setting.cluster, _group(cell, at_group)
     if not group.gpus_per_node:
         raise InputError("--target", f"the nodes of group {group.name} have no GPUs")
     least = 1 if group.nodes * group.gpus_per_node == cluster.installed_gpus else 0
@@ -258,6 +266,7 @@ def _share(premise: Premise, rows: Bools, hits: Bools) -> Interval:
 
 def _answer(
     cell: GridCell,
+    group: NodeGroup,
     search: NodeSearch,
     tried: Mapping[tuple[str, int], _Tried],
     target: Target,
@@ -269,22 +278,26 @@ def _answer(
     shown = sorted(around | {search.first, *((top,) if nodes is None else ())})
     rows = [_row(cell.label, n, search, tried[cell.label, n], prices) for n in shown]
     shares = {n: tried[cell.label, n].share for n in shown}
+    kind = f" of {group.gpu_type or group.name}" if len(cell.setting.cluster.groups) > 1 else ""
     if nodes is None:
         sentence = (
-            f"not reached with {top} nodes, {TIMES_LARGER_MAX} times as many: "
+            f"not reached with {top} nodes{kind}, {TIMES_LARGER_MAX} times as many: "
             f"{_percent(shares[top].value)}"
         )
     else:
-        sentence = _reached(nodes, tried[cell.label, nodes], shares, target)
+        sentence = _reached(nodes, tried[cell.label, nodes], shares, target, kind)
     return TargetAnswer(
         cell.label, nodes, pl.DataFrame(rows, schema=dict(TARGET_COLUMNS)), f"{sentence}."
     )
 
 
-def _reached(nodes: int, found: _Tried, shares: Mapping[int, Interval], target: Target) -> str:
+def _reached(
+    nodes: int, found: _Tried, shares: Mapping[int, Interval], target: Target, kind: str
+) -> str:
     share = found.share
     unit = "node" if nodes == 1 else "nodes"
-    text = f"{nodes} {unit} ({found.cluster.installed_gpus} GPUs) reach {_percent(share.value)}"
+    gpus = f"{found.cluster.installed_gpus} GPUs{' in all' if kind else ''}"
+    text = f"{nodes} {unit}{kind} ({gpus}) reach {_percent(share.value)}"
     if nodes - 1 in shares:
         fewer = shares[nodes - 1].value
         text += f"; {nodes - 1} reach {_percent(fewer)}"
@@ -325,13 +338,10 @@ def _row(
     }
 
 
-def _cut(
-    trace: Trace, cell: GridCell, search: NodeSearch, tried: Mapping[tuple[str, int], _Tried]
-) -> tuple[GridCell, int, float]:
-    """Returns what the time limit of a cell cuts, with the nodes of the answer."""
+def _found(cell: GridCell, search: NodeSearch, tried: Mapping[tuple[str, int], _Tried]) -> _Tried:
+    """Returns the answer of a search, or the largest that was tried."""
     nodes = search.answer
-    cut = tried[cell.label, max(search.reached) if nodes is None else nodes].outcome.cut
-    return cell, int(cut.sum()), gpu_hours(trace, cut)
+    return tried[cell.label, max(search.reached) if nodes is None else nodes]
 
 
 def _about(target: Target, rows: Bools) -> str:

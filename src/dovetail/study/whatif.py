@@ -51,6 +51,7 @@ WHATIF_COLUMNS: Mapping[str, type[pl.DataType]] = {
     "gpu_utilization": pl.Float64,
     "cut_jobs": pl.Int64,
     "cut_jobs_gpu_h": pl.Float64,
+    "cut_jobs_held_gpu_h": pl.Float64,
     "left_out_jobs": pl.Int64,
     "left_out_gpu_h": pl.Float64,
     "cost_per_month": pl.Float64,
@@ -61,7 +62,8 @@ WHATIF_COLUMNS: Mapping[str, type[pl.DataType]] = {
 """The columns of `Whatif.table`, one row per cell, the base first.
 
 `low` and `high` bound `avg_jct_s`, `ratio_low` and `ratio_high` bound `ratio_to_base`, at 95 %.
-`cut_jobs_gpu_h` are all GPU-hours that these jobs ran in the log. Costs are null without prices.
+`cut_jobs_gpu_h` are the GPU-hours that these jobs take in the log, `cut_jobs_held_gpu_h` those that
+they hold here until they are killed. Costs are null without prices.
 """
 
 
@@ -86,11 +88,13 @@ def check_cells(premise: Premise, cells: Sequence[GridCell]) -> None:
             "the file names nodes by number, and other clusters have other numbers",
             "leave --capacity out, or keep the cluster as it is",
         )
-    for cell in cells:
-        limit_s = cell.setting.limit_s
-        limited = with_longest_limit(trace, limit_s, exempt=premise.exempt)
-        forecast = parse_forecast(options.forecast, limited, options.seed)
-        check_needs(parse_policy(cell.setting.policy), granted(forecast), options.without)
+    knows: dict[float | None, frozenset[str]] = {}
+    for setting in (cell.setting for cell in cells):
+        if setting.limit_s not in knows:
+            limited = with_longest_limit(trace, setting.limit_s, exempt=premise.exempt)
+            forecast = parse_forecast(options.forecast, limited, options.seed)
+            knows[setting.limit_s] = granted(forecast)
+        check_needs(parse_policy(setting.policy), knows[setting.limit_s], options.without)
 
 
 def whatif(
@@ -135,7 +139,7 @@ def tabulate(
         for cell, outcome in zip(cells, outcomes, strict=True)
     ]
     table = pl.DataFrame(rows, schema=dict(WHATIF_COLUMNS))
-    return Whatif(table, _notes(premise, cells, table, samples, int(counted.sum())))
+    return Whatif(table, _notes(premise, cells, outcomes, table, samples, int(counted.sum())))
 
 
 def _whole(
@@ -212,6 +216,7 @@ def _missing(trace: Trace, outcome: CellOutcome) -> dict[str, float]:
     return {
         "cut_jobs": int(outcome.cut.sum()),
         "cut_jobs_gpu_h": gpu_hours(trace, outcome.cut),
+        "cut_jobs_held_gpu_h": outcome.cut_held_gpu_s / HOUR_S,
         "left_out_jobs": int(outcome.left_out.sum()),
         "left_out_gpu_h": gpu_hours(trace, outcome.left_out),
     }
@@ -234,7 +239,12 @@ def _costs(
 
 
 def _notes(
-    premise: Premise, cells: Sequence[GridCell], table: pl.DataFrame, samples: Samples, counted: int
+    premise: Premise,
+    cells: Sequence[GridCell],
+    outcomes: Sequence[CellOutcome],
+    table: pl.DataFrame,
+    samples: Samples,
+    counted: int,
 ) -> tuple[str, ...]:
     trace = premise.trace
     notes = [*left_out_warnings(trace, table), premise_sentence(premise, cells[0])]
@@ -243,8 +253,7 @@ def _notes(
             f"Means, waits and shares are over the {counted:,} of {len(trace):,} jobs that run "
             "whole in every row; GPUs held and costs are over all."
         )
-    cuts = zip(cells, table["cut_jobs"], table["cut_jobs_gpu_h"], strict=True)
-    notes += cut_notes(premise, list(cuts))
+    notes += cut_notes(premise, list(zip(cells, outcomes, strict=True)))
     if samples.silent:
         whom = ", ".join(cell.label for cell in cells if cell.label in samples.silent)
         notes.append(f"No interval for {whom}: {samples.why_not}.")
@@ -295,15 +304,16 @@ def left_out_warnings(trace: Trace, table: pl.DataFrame) -> list[str]:
     return warnings
 
 
-def cut_notes(premise: Premise, rows: Sequence[tuple[GridCell, int, float]]) -> list[str]:
-    """Returns what limits do to longer jobs; a row is a cell, its cut jobs and their GPU-hours."""
+def cut_notes(premise: Premise, rows: Sequence[tuple[GridCell, CellOutcome]]) -> list[str]:
+    """Returns what time limits do to longer jobs: how many are killed, and after which work."""
     trace, notes = premise.trace, []
-    for cell, jobs, hours in rows:
-        limit_s = cell.setting.limit_s
-        if jobs:
+    for cell, outcome in rows:
+        limit_s, cut = cell.setting.limit_s, outcome.cut
+        if cut.any():
             notes.append(
-                f"'{cell.label}' would kill {number_of(jobs, 'job')} that ran {hours:,.1f} "
-                "GPU-hours in all."
+                f"'{cell.label}' would kill {number_of(int(cut.sum()), 'job')}, after "
+                f"{outcome.cut_held_gpu_s / HOUR_S:,.1f} of their {gpu_hours(trace, cut):,.1f} "
+                "GPU-hours."
             )
         elif (
             premise.exempt and limit_s is not None and (longer := trace.duration_s > limit_s).any()
@@ -312,7 +322,7 @@ def cut_notes(premise: Premise, rows: Sequence[tuple[GridCell, int, float]]) -> 
                 f"'{cell.label}' does not apply to {number_of(int(longer.sum()), 'longer job')} of "
                 f"{gpu_hours(trace, longer):,.1f} GPU-hours, which keep their own limits."
             )
-    lifted = any(cell.setting.limit_s == float("inf") for cell, _, _ in rows)
+    lifted = any(cell.setting.limit_s == float("inf") for cell, _ in rows)
     ended = int((trace.end == TIMEOUT).sum())
     if lifted and ended:
         notes.append(
