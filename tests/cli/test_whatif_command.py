@@ -82,9 +82,14 @@ def test_a_forecast_passes_through(shell: Shell, month: Path) -> None:
     known, predicted = (
         shell.ok(*words, "--forecast", forecast).json for forecast in ("known", "predicted")
     )
-    assert "job lengths: known (the true ones)." in known["notes"][0]
-    assert "job lengths: predicted." in predicted["notes"][0]
+    assert known["notes"][0].endswith("job lengths: known (the true ones).")
+    assert predicted["notes"][0].endswith("job lengths: predicted.")
     assert known["rows"][0]["avg_jct_s"] != predicted["rows"][0]["avg_jct_s"]
+
+
+def test_what_the_user_left_to_us_is_named_first(shell: Shell, month: Path) -> None:
+    said = shell.ok("whatif", month, "--cluster", "4x4", "--nodes", "+1", *ONE, "--json").json
+    assert said["notes"][0].endswith(" By default: --policies backfill, --forecast known.")
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,15 @@ def test_rows_are_one_change_each_in_the_order_of_the_options_or_all_combination
     assert crossed[-1] == "+2 nodes, limit 1h, sjf"
 
 
+def test_a_policy_is_called_by_its_name_unless_two_have_it() -> None:
+    policies = ("tiresias:thresholds=3250/7200", "srtf", "fifo:bypass=skip")
+    base = Setting(Cluster.parse("1x1"), "fifo")
+    labels = [c.label for c in cells_of(base, Grid(policies=policies), cross=False)]
+    assert labels == ["as is", "tiresias", "srtf", "fifo:bypass=skip"]
+    with pytest.raises(InputError, match="'fifo:bypass=strict' is named twice"):
+        cells_of(base, Grid(policies=("fifo:bypass=strict",)), cross=False)
+
+
 def test_the_number_of_processes_changes_nothing() -> None:
     grid = Grid(nodes="+1", time_limit="6h", policies=("srtf",))
     premise, cells = scene(busy_trace(), CLUSTER, grid, cross=True)

@@ -98,7 +98,7 @@ def whatif(
     _check_use(target, nodes, gpu_type, len(cells))
     jobs = load_trace(trace, format_name, options.seed if assign_models else None)
     check_window(jobs, options)
-    premise = Premise(jobs, options, exempt=longer_jobs == "exempt")
+    premise = Premise(jobs, options, longer_jobs == "exempt", _defaults())
     with output_folder(output) as folder:
         if target:
             _search(premise, cells, target, gpu_type, prices, processes, folder, as_json)
@@ -106,6 +106,17 @@ def whatif(
             _compare(premise, cells, prices, processes, folder, as_json)
     if output is not None and not as_json:
         click.echo(f"written to {output}", err=True)
+
+
+def _defaults() -> tuple[str, ...]:
+    """Returns the options of the base that were not given, as one would type them."""
+    context = click.get_current_context()
+    default = click.core.ParameterSource.DEFAULT
+    return tuple(
+        f"--{name} {context.params[name]}"
+        for name in ("cluster", "policies", "forecast")
+        if context.get_parameter_source(name) is default
+    )
 
 
 def _check_use(target: str, nodes: str, gpu_type: str, rows: int) -> None:

@@ -39,12 +39,13 @@ class Premise:
     """What all cells of a grid have in common.
 
     With `exempt`, a time limit of a cell does not apply to jobs that are longer; otherwise it ends
-    them.
+    them. `defaults` are the options that the user left to us, which the first line names.
     """
 
     trace: Trace
     options: Options
     exempt: bool = False
+    defaults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

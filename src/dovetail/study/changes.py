@@ -15,6 +15,7 @@ from math import inf
 
 from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError, nearest
+from dovetail.core.policy import parse_policy, spell
 from dovetail.core.tenants import QueueSpec
 from dovetail.core.trace import Trace
 from dovetail.jobspec.values import seconds
@@ -65,8 +66,11 @@ class Grid:
     quota: str = ""
     policies: Sequence[str] = ()
 
-    def dimensions(self) -> list[list[GridChange]]:
-        """Returns the changes of each dimension, in the order of the rows. Raises InputError."""
+    def dimensions(self, base: str) -> list[list[GridChange]]:
+        """Returns the changes of each dimension, in the order of the rows; `base` is a policy.
+
+        Raises InputError.
+        """
         parsers: Sequence[tuple[str, Callable[[str], GridChange]]] = (
             (self.other_clusters, _instead),
             (self.nodes, _nodes),
@@ -75,8 +79,19 @@ class Grid:
             (self.quota, _quota),
         )
         found = [[parse(part) for part in _parts(text)] for text, parse in parsers]
-        found.append([GridChange(p, partial(_with_policy, p)) for p in self.policies])
+        found.append([GridChange(n, partial(_with_policy, p)) for p, n in self._named(base)])
         return [changes for changes in found if changes]
+
+    def _named(self, base: str) -> list[tuple[str, str]]:
+        """Returns each policy with its name, or its whole text where a name is not enough."""
+        spelled = [spell(parse_policy(text)) for text in (base, *self.policies)]
+        for text, full in zip(self.policies, spelled[1:], strict=True):
+            if spelled.count(full) > 1:
+                raise InputError("--policies", f"'{text}' is named twice")
+        names = [text.partition(":")[0] for text in (base, *self.policies)]
+        alone = [not n.endswith(".py") and names.count(n) == 1 for n in names]
+        texts = zip(self.policies, names[1:], alone[1:], strict=True)
+        return [(text, name if short else text) for text, name, short in texts]
 
 
 def cells_of(base: Setting, grid: Grid, *, cross: bool) -> list[GridCell]:
@@ -84,7 +99,7 @@ def cells_of(base: Setting, grid: Grid, *, cross: bool) -> list[GridCell]:
 
     Raises InputError for a change that cannot be made, and for more than `CELLS_MAX` cells.
     """
-    dimensions = grid.dimensions()
+    dimensions = grid.dimensions(base.policy)
     combinations: list[tuple[GridChange, ...]]
     if cross:
         choices = [[(), *((c,) for c in changes)] for changes in dimensions]

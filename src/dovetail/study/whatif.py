@@ -206,6 +206,10 @@ def number_of(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def _hours(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:,.1f}"
+
+
 def gpu_hours(trace: Trace, rows: Bools) -> float:
     """Returns the GPU-hours of work of some jobs, as the log has them."""
     work: Floats = (trace.duration_s * trace.jobs.gpus)[rows]
@@ -256,7 +260,8 @@ def _notes(
     notes += cut_notes(premise, list(zip(cells, outcomes, strict=True)))
     if samples.silent:
         whom = ", ".join(cell.label for cell in cells if cell.label in samples.silent)
-        notes.append(f"No interval for {whom}: {samples.why_not}.")
+        # The rest of the reason is advice for `compare`.
+        notes.append(f"No interval for {whom}: {samples.why_not.partition(';')[0]}.")
     if len(samples.silent) < len(samples.flow_s):
         notes.append(
             f"95 % intervals: bootstrap over {samples.units} blocks of "
@@ -278,6 +283,7 @@ def premise_sentence(premise: Premise, base: GridCell) -> str:
     return (
         f"Users do not react: the same {len(premise.trace):,} jobs are submitted at the same times "
         f"in every row. Base: {name} on {cluster}, job lengths: {lengths}."
+        + (f" By default: {', '.join(premise.defaults)}." if premise.defaults else "")
     )
 
 
@@ -312,15 +318,15 @@ def cut_notes(premise: Premise, rows: Sequence[tuple[GridCell, CellOutcome]]) ->
         if cut.any():
             notes.append(
                 f"'{cell.label}' would kill {number_of(int(cut.sum()), 'job')}, after "
-                f"{outcome.cut_held_gpu_s / HOUR_S:,.1f} of their {gpu_hours(trace, cut):,.1f} "
-                "GPU-hours."
+                f"{_hours(outcome.cut_held_gpu_s / HOUR_S)} of their "
+                f"{_hours(gpu_hours(trace, cut))} GPU-hours."
             )
         elif (
             premise.exempt and limit_s is not None and (longer := trace.duration_s > limit_s).any()
         ):
             notes.append(
                 f"'{cell.label}' does not apply to {number_of(int(longer.sum()), 'longer job')} of "
-                f"{gpu_hours(trace, longer):,.1f} GPU-hours, which keep their own limits."
+                f"{_hours(gpu_hours(trace, longer))} GPU-hours, which keep their own limits."
             )
     lifted = any(cell.setting.limit_s == float("inf") for cell, _ in rows)
     ended = int((trace.end == TIMEOUT).sum())
