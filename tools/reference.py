@@ -45,7 +45,7 @@ assert dovetail.policies
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs"
 _SECTION = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_ABOUT_RUNS = ("simulate", "compare", "bound")
+_ABOUT_RUNS = ("simulate", "compare", "whatif", "bound")
 """The commands that share the options of a run."""
 _EVERYWHERE = {"--json", "--home"}
 """Options that a sentence of the page describes once."""
@@ -238,6 +238,8 @@ def _inside(hint: object) -> str:
 _TRACE = "job_id,submit_s,gpus,duration_s\n0,0,1,10\n1,1,2,20\n2,5,1,30\n"
 OFFLINE = (
     "compare t.csv -p fifo,srtf --processes 1",
+    "whatif t.csv -p fifo --cluster 1x4 --nodes +1 --processes 1",
+    "chargeback out",
     "bound t.csv",
     "replay out/events.jsonl",
     "trace import t.csv -o i.csv",

@@ -58,6 +58,15 @@ def log_of(folder: Path, version: int) -> Path:
     return path
 
 
+def test_a_released_home_is_charged_with_its_running_jobs(home: Path, shell: Shell) -> None:
+    said = shell.ok("chargeback", home, "--by", "user", "--json").json
+    held_h = {row["who"]: row["gpu_hours"] for row in said["charges"]}
+    rows = shell.ok("history", "--home", home, "--json").json["jobs"]
+    assert {job["user"] for job in rows if job["gpu_hours"]} == held_h.keys() - {"(idle)"}
+    ended = sum(job["gpu_hours"] for job in rows if job["state"] in ("COMPLETED", "CANCELLED"))
+    assert sum(held_h.values()) - held_h.get("(idle)", 0.0) > ended > 0
+
+
 def test_commands_read_a_released_home_without_a_controller(home: Path, shell: Shell) -> None:
     before = (home / "store.db").read_bytes()
     listed = shell("history", "--home", str(home), "--json").json

@@ -55,7 +55,7 @@ def run_lines(page: Path, lines: list[str], capfd: pytest.CaptureFixture[str]) -
     for line in lines:
         words = shlex.split(line, comments=True)
         assert words[0] == "dovetail", f"{title(page)}: only our commands are run: {line}"
-        extra = ["--processes", "1"] if words[1] == "compare" else []
+        extra = ["--processes", "1"] if words[1] in ("compare", "whatif") else []
         code = run([*words[1:], *extra])
         said = capfd.readouterr()
         assert code == 0, f"{title(page)}: {line}: {said.err}"

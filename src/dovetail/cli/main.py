@@ -18,6 +18,8 @@ from dovetail.version import __version__
 COMMANDS = {
     "simulate": ("simulate", "Simulate one policy on a trace."),
     "compare": ("compare", "Compare several policies on a trace."),
+    "whatif": ("whatif", "Try other nodes, limits, quotas and policies; find the cluster to buy."),
+    "chargeback": ("chargeback", "Say who held how many GPU-hours, by month, and what they pay."),
     "bound": ("bound", "Print a lower bound on the mean JCT of any schedule."),
     "policies": ("policies", "List the policies and their parameters."),
     "models": ("models", "List the models of the model zoo."),

@@ -27,7 +27,10 @@ _SHORT_FORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """`nodes` machines that are alike. Sizes in bytes; 0 CPUs or memory means not limiting."""
+    """`nodes` machines that are alike. Sizes in bytes; 0 CPUs or memory means not limiting.
+
+    `price_per_gpu_h` is in the owner's currency, 0 if unknown.
+    """
 
     name: str
     nodes: int
@@ -37,6 +40,7 @@ class NodeGroup:
     cpus: float = 0.0
     memory_bytes: float = 0.0
     storage_bytes_per_s: float = 0.0
+    price_per_gpu_h: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,6 +200,14 @@ class Tally:
         """Returns the states of the cluster over time, as `SERIES_COLUMNS`."""
         return tuple(np.array(self._points).reshape(-1, len(SERIES_COLUMNS)).T.copy())
 
+    def segments_until(self, t: float) -> list[Segment]:
+        """Returns all segments in order of their end; jobs that still run are cut at `t`."""
+        still = [
+            Segment(job, s.placement, s.start_s, s.from_s, t, s.progress_s, s.preparing)
+            for job, s in sorted(self._running.items())
+        ]
+        return [*self.segments, *still]
+
     def _wait(self, job: int, t: float, left_s: float) -> None:
         alone_s = max(left_s, 1e-9) * self.scale[job]
         weight = (1 / alone_s, t / alone_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from dovetail.core.cluster import Cluster
+from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.placing import Placing
 from dovetail.core.policy import POWERS
@@ -82,7 +82,7 @@ class Options:
             "cluster": {
                 "nodes": cluster.nodes,
                 "gpus": cluster.gpus,
-                "groups": [asdict(g) for g in cluster.groups],
+                "groups": [_group_dict(g) for g in cluster.groups],
                 "links": [asdict(link) for link in cluster.links],
                 "queues": [_stated(q, QueueSpec(""), _ALWAYS) for q in cluster.queues],
                 **_tenants_dict(cluster),
@@ -121,6 +121,12 @@ def _tenants_dict(cluster: Cluster) -> dict[str, object]:
         ],
     }
     return {kind: values for kind, values in kinds.items() if values}
+
+
+def _group_dict(group: NodeGroup) -> dict[str, object]:
+    """Returns the fields of a group; the price only if there is one."""
+    values = asdict(group)
+    return {k: v for k, v in values.items() if k != "price_per_gpu_h" or v}
 
 
 def _stated(

@@ -82,7 +82,7 @@ def run_tasks(
     """
     results = _Results(baseline)
     count = min(len(tasks), processes or cores())
-    if count == 1 or not all(_is_known_anywhere(t.text) for t in tasks):
+    if count == 1 or not all(is_known_anywhere(t.text) for t in tasks):
         _set_up(scenes, [0.0] * (len(tasks) + 1), baseline is not None)
         for number, task in enumerate(tasks):
             report = None if progress is None else _share_of(progress, number, len(tasks))
@@ -97,7 +97,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _is_known_anywhere(text: str) -> bool:
+def is_known_anywhere(text: str) -> bool:
     """True if a new process can import the policy: one of ours, or one in a file."""
     if text.partition(":")[0].endswith(".py"):
         return True

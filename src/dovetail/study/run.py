@@ -22,6 +22,7 @@ from dovetail.control.loop import run as run_loop
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
+from dovetail.core.job import Ints
 from dovetail.core.messages import Fact, Recorder
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.policy import KNOWLEDGE, Policy, name_of, spell
@@ -88,6 +89,14 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+def fitting_rows(trace: Trace, options: Options) -> Ints:
+    """Returns the jobs that could run on the empty cluster."""
+    empty = Occupancy(options.cluster, trace.jobs)
+    shape_of, shapes = shapes_on(empty)
+    fits = [options.placing.find(empty, shape) is not None for shape in shapes]
+    return np.array([i for i, s in enumerate(shape_of) if fits[s]], dtype=np.int64)
+
+
 def placeable(trace: Trace, options: Options) -> tuple[Trace, int]:
     """Returns the jobs of a run with its flags, and the number of jobs that can never fit.
 
@@ -97,10 +106,7 @@ def placeable(trace: Trace, options: Options) -> tuple[Trace, int]:
         raise InputError("trace", "it contains no usable job")
     typed = typed_for(trace, options.cluster)
     trace = within_qos(adopted(typed, options.adopt, options.seed), options.cluster)
-    empty = Occupancy(options.cluster, trace.jobs)
-    shape_of, shapes = shapes_on(empty)
-    fits = [options.placing.find(empty, shape) is not None for shape in shapes]
-    rows = np.array([i for i, s in enumerate(shape_of) if fits[s]], dtype=np.int64)
+    rows = fitting_rows(trace, options)
     if not len(rows):
         raise InputError("trace", "no job fits the cluster", "use a larger --cluster")
     left_out = len(trace) - len(rows)

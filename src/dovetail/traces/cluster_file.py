@@ -9,6 +9,7 @@ gpu_type = "v100"
 gpu_memory_gb = 32
 cpus = 64
 memory_gb = 512
+price_per_gpu_h = 2.10
 
 [[link]]
 name = "node"
@@ -47,6 +48,7 @@ _FIELDS: Mapping[str, Mapping[str, tuple[str, float]]] = {
         "cpus": ("cpus", 1),
         "memory_gb": ("memory_bytes", GIB),
         "storage_gb_per_s": ("storage_bytes_per_s", 1e9),
+        "price_per_gpu_h": ("price_per_gpu_h", 1),
     },
     "link": {
         "name": ("name", 1),

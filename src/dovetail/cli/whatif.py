@@ -1,0 +1,203 @@
+"""`dovetail whatif`: other nodes, limits, quotas and policies on one trace, and their cost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+import click
+
+from dovetail.cli.cluster_options import shown_option
+from dovetail.cli.options import (
+    folder_option,
+    json_option,
+    load_trace,
+    output_folder,
+    processes_option,
+    world_options,
+)
+from dovetail.cli.progress import bar, busy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dovetail.core.cluster import Cluster
+    from dovetail.study.cells import Premise
+    from dovetail.study.changes import GridCell
+    from dovetail.study.option_texts import OptionTexts
+    from dovetail.study.prices import GpuPrices
+
+
+@click.command()
+@click.argument("trace", type=click.Path())
+@shown_option(
+    "--policies", "-p", default="backfill", help="The base policy, then others to try instead."
+)
+@click.option("--nodes", default="", help="More, fewer or other nodes: +2,-1,12, or +2:TYPE.")
+@click.option("--add", default="", help="Nodes of another kind to add: 2x8:h100.")
+@click.option("--other-clusters", default="", help="Clusters instead of --cluster.")
+@click.option("--time-limit", default="", help="Longest time limits: 24h,2d, or none.")
+@click.option("--quota", default="", help="Quotas of queues: QUEUE=GPUS, QUEUE=none, joined by +.")
+@shown_option(
+    "--longer-jobs",
+    type=click.Choice(["kill", "exempt"]),
+    default="kill",
+    help="Jobs longer than --time-limit: killed at it, or exempt from it.",
+)
+@click.option("--cross", is_flag=True, help="All combinations. [default: one change at a time]")
+@click.option("--price", multiple=True, help="Price per GPU and hour: TYPE=NUMBER, or NUMBER.")
+@click.option("--target", default="", help='E.g. "90% of 1-GPU jobs start within 10 min".')
+@click.option("--type", "gpu_type", default="", help="GPU type of the nodes that --target counts.")
+@world_options
+@processes_option
+@folder_option
+@json_option
+def whatif(
+    trace: str,
+    policies: str,
+    nodes: str,
+    add: str,
+    other_clusters: str,
+    time_limit: str,
+    quota: str,
+    longer_jobs: str,
+    cross: bool,
+    price: tuple[str, ...],
+    target: str,
+    gpu_type: str,
+    processes: int,
+    output: Path | None,
+    as_json: bool,
+    format_name: str | None,
+    assign_models: bool,
+    **option_texts: Unpack[OptionTexts],
+) -> None:
+    """Ask what other nodes, limits, quotas and policies would do, and what they cost.
+
+    Each change is tried alone and compared with the base, which is --cluster, the limits of the
+    trace and the first policy. Several values are separated by commas. With --target, finds for
+    each row the smallest number of nodes instead of comparing.
+
+    \b
+    Example:
+      dovetail whatif month.csv --cluster 8x8:a100 --nodes +2,+4,-1 --time-limit 24h --price 2.10
+      dovetail whatif month.csv --cluster 8x8 --policies backfill,sjf --quota research=32 --cross
+      dovetail whatif month.csv --cluster 8x8 --target "90% of 1-GPU jobs start within 10 min"
+    """
+    from dovetail.study.cells import Premise
+    from dovetail.study.changes import Grid, Setting, cells_of
+    from dovetail.study.option_texts import check_window, read_options, split_policies
+    from dovetail.study.prices import read_prices
+
+    options = read_options(option_texts)
+    base, *others = split_policies(policies) or ["backfill"]
+    grid = Grid(other_clusters, nodes, add, time_limit, quota, others)
+    cells = cells_of(Setting(options.cluster, base), grid, cross=cross)
+    prices = read_prices(price, [cell.setting.cluster for cell in cells])
+    _check_use(target, nodes, gpu_type, len(cells))
+    jobs = load_trace(trace, format_name, options.seed if assign_models else None)
+    check_window(jobs, options)
+    premise = Premise(jobs, options, longer_jobs == "exempt", _defaults())
+    with output_folder(output) as folder:
+        if target:
+            _search(premise, cells, target, gpu_type, prices, processes, folder, as_json)
+        else:
+            _compare(premise, cells, prices, processes, folder, as_json)
+    if output is not None and not as_json:
+        click.echo(f"written to {output}", err=True)
+
+
+def _defaults() -> tuple[str, ...]:
+    """Returns the options of the base that were not given, as one would type them."""
+    context = click.get_current_context()
+    default = click.core.ParameterSource.DEFAULT
+    return tuple(
+        f"--{name} {context.params[name]}"
+        for name in ("cluster", "policies", "forecast")
+        if context.get_parameter_source(name) is default
+    )
+
+
+def _check_use(target: str, nodes: str, gpu_type: str, rows: int) -> None:
+    from dovetail.core.errors import InputError
+
+    if target and nodes:
+        raise InputError("--nodes", "--target looks for the number of nodes", "leave one out")
+    if gpu_type and not target:
+        raise InputError("--type", "only --target uses it", "as in --nodes +2:a100")
+    if rows == 1 and not target:
+        raise InputError(
+            "whatif", "there is nothing to compare", "ask for a change, as in --nodes +2"
+        )
+
+
+def _compare(
+    premise: Premise,
+    cells: Sequence[GridCell],
+    prices: GpuPrices | None,
+    processes: int,
+    folder: Path | None,
+    as_json: bool,
+) -> None:
+    from dovetail.cli.whatif_view import whatif_view
+    from dovetail.study.whatif import whatif as run
+
+    with bar("simulating", 1.0) as show:
+        found = run(premise, cells, prices, processes=processes, progress=show)
+    values = {"notes": list(found.notes), "rows": found.table.to_dicts()}
+    if folder is not None:
+        found.table.write_csv(folder / "whatif.csv")
+        (folder / "whatif.json").write_text(json.dumps(values, indent=1) + "\n", "utf-8")
+    if as_json:
+        click.echo(json.dumps(values))
+        return
+    from dovetail.cli.terminal import show as show_view
+
+    show_view(whatif_view(found))
+
+
+def _search(
+    premise: Premise,
+    cells: Sequence[GridCell],
+    text: str,
+    gpu_type: str,
+    prices: GpuPrices | None,
+    processes: int,
+    folder: Path | None,
+    as_json: bool,
+) -> None:
+    from polars import concat
+
+    from dovetail.cli.whatif_view import target_view
+    from dovetail.study.changes import group_called
+    from dovetail.study.target import parse_target, smallest
+
+    def at_group(cluster: Cluster) -> int:
+        return group_called(cluster, gpu_type.lower(), "--target", "--type TYPE")
+
+    target = parse_target(text)
+    with busy("searching"):
+        answers, notes = smallest(premise, cells, target, at_group, prices, processes=processes)
+    values = {
+        "target": target.text,
+        "notes": list(notes),
+        "answers": [
+            {
+                "change": answer.change,
+                "nodes": answer.nodes,
+                "sentence": answer.sentence,
+                "tried": answer.table.to_dicts(),
+            }
+            for answer in answers
+        ],
+    }
+    if folder is not None:
+        concat([answer.table for answer in answers]).write_csv(folder / "target.csv")
+        (folder / "target.json").write_text(json.dumps(values, indent=1) + "\n", "utf-8")
+    if as_json:
+        click.echo(json.dumps(values))
+        return
+    from dovetail.cli.terminal import show as show_view
+
+    show_view(target_view(answers, notes))

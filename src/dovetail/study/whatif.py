@@ -1,0 +1,338 @@
+"""Answers what-if questions: many settings on one trace, each paired with the base.
+
+Means and shares are over the jobs that run whole in every row: those that fit every cluster and
+that no time limit cuts. Otherwise a row that kills or leaves out its longest jobs would look best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from dovetail.control.loop import check_needs
+from dovetail.core.cluster import Cluster
+from dovetail.core.errors import InputError
+from dovetail.core.job import Bools, Floats
+from dovetail.core.policy import parse_policy, spell
+from dovetail.core.trace import ENDS, TIMEOUT, Trace
+from dovetail.core.units import HOUR_S, MINUTE_S
+from dovetail.forecast.forecasts import parse_forecast
+from dovetail.record.metrics import nearest_rank
+from dovetail.study.cells import CellOutcome, CellRunner, Premise, with_longest_limit
+from dovetail.study.changes import GridCell, check_queues
+from dovetail.study.options import Options
+from dovetail.study.parallel import Progress
+from dovetail.study.prices import GpuPrices
+from dovetail.study.run import granted
+from dovetail.study.uncertainty import Interval, Samples, blocks, intervals
+
+SOON_S = 10 * MINUTE_S
+"""A one-GPU job that starts within this time is one that its owner waits for at the desk."""
+LEFT_OUT_MAX = 0.01
+"""The share of jobs or GPU-hours left out that the first line must say."""
+
+WHATIF_COLUMNS: Mapping[str, type[pl.DataType]] = {
+    "change": pl.String,
+    "policy": pl.String,
+    "nodes": pl.Int64,
+    "gpus": pl.Int64,
+    "avg_jct_s": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "ratio_to_base": pl.Float64,
+    "ratio_low": pl.Float64,
+    "ratio_high": pl.Float64,
+    "avg_wait_s": pl.Float64,
+    "p90_wait_s": pl.Float64,
+    "one_gpu_jobs_in_10_min": pl.Float64,
+    "gpu_utilization": pl.Float64,
+    "cut_jobs": pl.Int64,
+    "cut_jobs_gpu_h": pl.Float64,
+    "cut_jobs_held_gpu_h": pl.Float64,
+    "left_out_jobs": pl.Int64,
+    "left_out_gpu_h": pl.Float64,
+    "cost_per_month": pl.Float64,
+    "extra_cost_per_month": pl.Float64,
+    "cost_per_gpu_h_used": pl.Float64,
+    "cost_per_gpu_h_useful": pl.Float64,
+}
+"""The columns of `Whatif.table`, one row per cell, the base first.
+
+`low` and `high` bound `avg_jct_s`, `ratio_low` and `ratio_high` bound `ratio_to_base`, at 95 %.
+`cut_jobs_gpu_h` are the GPU-hours that these jobs take in the log, `cut_jobs_held_gpu_h` those that
+they hold here until they are killed. Costs are null without prices.
+"""
+
+
+@dataclass(frozen=True)
+class Whatif:
+    """The rows of a grid, what decides them (the first of `notes` before all), and what limits."""
+
+    table: pl.DataFrame
+    notes: tuple[str, ...]
+
+
+def check_cells(premise: Premise, cells: Sequence[GridCell]) -> None:
+    """Raises InputError before anything runs, if a cell cannot be simulated."""
+    trace, options = premise.trace, premise.options
+    if not len(trace):
+        raise InputError("trace", "it contains no usable job")
+    check_queues(trace, cells)
+    sizes = {tuple((g.nodes, g.gpus_per_node) for g in c.setting.cluster.groups) for c in cells}
+    if options.capacity and len(sizes) > 1:
+        raise InputError(
+            "--capacity",
+            "the file names nodes by number, and other clusters have other numbers",
+            "leave --capacity out, or keep the cluster as it is",
+        )
+    knows: dict[float | None, frozenset[str]] = {}
+    for setting in (cell.setting for cell in cells):
+        if setting.limit_s not in knows:
+            limited = with_longest_limit(trace, setting.limit_s, exempt=premise.exempt)
+            forecast = parse_forecast(options.forecast, limited, options.seed)
+            knows[setting.limit_s] = granted(forecast)
+        check_needs(parse_policy(setting.policy), knows[setting.limit_s], options.without)
+
+
+def whatif(
+    premise: Premise,
+    cells: Sequence[GridCell],
+    prices: GpuPrices | None = None,
+    *,
+    processes: int = 0,
+    progress: Progress | None = None,
+) -> Whatif:
+    """Returns the table of the cells, of which the first is the base. Raises InputError.
+
+    `processes` is the number of worker processes, 0 for one per core; the result does not depend
+    on it.
+    """
+    check_cells(premise, cells)
+    with CellRunner(premise, processes, [c.setting.policy for c in cells]) as runner:
+        outcomes = runner.run(cells, progress)
+    return tabulate(premise, cells, outcomes, prices)
+
+
+def tabulate(
+    premise: Premise,
+    cells: Sequence[GridCell],
+    outcomes: Sequence[CellOutcome],
+    prices: GpuPrices | None,
+) -> Whatif:
+    """Returns the table of outcomes."""
+    trace, options = premise.trace, premise.options
+    counted = _whole(trace, options, cells, outcomes)
+    samples = _samples(trace, cells, outcomes, counted)
+    base = cells[0].label
+    means, ratios = intervals(samples, base, options.seed)
+    rows = [
+        {
+            **_setting_columns(cell),
+            **_interval_columns(means[cell.label], ratios[cell.label]),
+            **_waits(trace, outcome, counted),
+            **_missing(trace, outcome),
+            **_costs(cell.setting.cluster, cells[0].setting.cluster, outcome, prices),
+        }
+        for cell, outcome in zip(cells, outcomes, strict=True)
+    ]
+    table = pl.DataFrame(rows, schema=dict(WHATIF_COLUMNS))
+    return Whatif(table, _notes(premise, cells, outcomes, table, samples, int(counted.sum())))
+
+
+def _whole(
+    trace: Trace, options: Options, cells: Sequence[GridCell], outcomes: Sequence[CellOutcome]
+) -> Bools:
+    """Returns the jobs that count: in the window, and whole in every row. Raises InputError."""
+    counted = options.window.rows(trace.jobs.submit_s)
+    for cell, outcome in zip(cells, outcomes, strict=True):
+        if outcome.left_out.all():
+            raise InputError(
+                "whatif", f"no job fits the cluster of '{cell.label}'", "use a larger --cluster"
+            )
+        counted = counted & ~outcome.left_out & ~outcome.cut & np.isfinite(outcome.jct_s)
+    if not counted.any():
+        raise InputError(
+            "whatif", "no job runs whole in every row", "ask for smaller changes, one at a time"
+        )
+    return np.asarray(counted)
+
+
+def _samples(
+    trace: Trace, cells: Sequence[GridCell], outcomes: Sequence[CellOutcome], counted: Bools
+) -> Samples:
+    submit_s = trace.jobs.submit_s[counted]
+    pairs = zip(cells, outcomes, strict=True)
+    return blocks(submit_s, {cell.label: outcome.jct_s[counted] for cell, outcome in pairs})
+
+
+def _setting_columns(cell: GridCell) -> dict[str, object]:
+    setting = cell.setting
+    return {
+        "change": cell.label,
+        "policy": spell(parse_policy(setting.policy)),
+        "nodes": setting.cluster.nodes,
+        "gpus": setting.cluster.installed_gpus,
+    }
+
+
+def _interval_columns(mean: Interval, ratio: Interval) -> dict[str, float | None]:
+    return {
+        "avg_jct_s": mean.value,
+        "low": mean.low,
+        "high": mean.high,
+        "ratio_to_base": ratio.value,
+        "ratio_low": ratio.low,
+        "ratio_high": ratio.high,
+    }
+
+
+def _waits(trace: Trace, outcome: CellOutcome, counted: Bools) -> dict[str, float | None]:
+    wait_s = outcome.wait_s[counted]
+    single = counted & (trace.jobs.gpus == 1)
+    soon = outcome.time_to_start_s[single] <= SOON_S
+    return {
+        "avg_wait_s": float(wait_s.mean()),
+        "p90_wait_s": nearest_rank(wait_s, 0.9),
+        "one_gpu_jobs_in_10_min": float(soon.mean()) if len(soon) else None,
+        "gpu_utilization": outcome.gpu_utilization,
+    }
+
+
+def number_of(number: int, noun: str) -> str:
+    """Returns `1 job`, `2,000 jobs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:,.1f}"
+
+
+def gpu_hours(trace: Trace, rows: Bools) -> float:
+    """Returns the GPU-hours of work of some jobs, as the log has them."""
+    work: Floats = (trace.duration_s * trace.jobs.gpus)[rows]
+    return float(work.sum()) / HOUR_S
+
+
+def _missing(trace: Trace, outcome: CellOutcome) -> dict[str, float]:
+    return {
+        "cut_jobs": int(outcome.cut.sum()),
+        "cut_jobs_gpu_h": gpu_hours(trace, outcome.cut),
+        "cut_jobs_held_gpu_h": outcome.cut_held_gpu_s / HOUR_S,
+        "left_out_jobs": int(outcome.left_out.sum()),
+        "left_out_gpu_h": gpu_hours(trace, outcome.left_out),
+    }
+
+
+def _costs(
+    cluster: Cluster, base: Cluster, outcome: CellOutcome, prices: GpuPrices | None
+) -> dict[str, float | None]:
+    """Returns what the cluster costs a month, and per GPU-hour held and per useful one."""
+    if prices is None:
+        return {}
+    spent = prices.cluster_per_h(cluster) * outcome.lasted_s
+    per_month = prices.cluster_per_month(cluster)
+    return {
+        "cost_per_month": per_month,
+        "extra_cost_per_month": per_month - prices.cluster_per_month(base),
+        "cost_per_gpu_h_used": spent / outcome.held_gpu_s if outcome.held_gpu_s else None,
+        "cost_per_gpu_h_useful": spent / outcome.useful_gpu_s if outcome.useful_gpu_s else None,
+    }
+
+
+def _notes(
+    premise: Premise,
+    cells: Sequence[GridCell],
+    outcomes: Sequence[CellOutcome],
+    table: pl.DataFrame,
+    samples: Samples,
+    counted: int,
+) -> tuple[str, ...]:
+    trace = premise.trace
+    notes = [*left_out_warnings(trace, table), premise_sentence(premise, cells[0])]
+    if counted < len(trace):
+        notes.append(
+            f"Means, waits and shares are over the {counted:,} of {len(trace):,} jobs that run "
+            "whole in every row; GPUs held and costs are over all."
+        )
+    notes += cut_notes(premise, list(zip(cells, outcomes, strict=True)))
+    if samples.silent:
+        whom = ", ".join(cell.label for cell in cells if cell.label in samples.silent)
+        # The rest of the reason is advice for `compare`.
+        notes.append(f"No interval for {whom}: {samples.why_not.partition(';')[0]}.")
+    if len(samples.silent) < len(samples.flow_s):
+        notes.append(
+            f"95 % intervals: bootstrap over {samples.units} blocks of "
+            f"{samples.unit_s / 86400:.2g} days, paired with '{cells[0].label}'."
+        )
+    return tuple(notes)
+
+
+def premise_sentence(premise: Premise, base: GridCell) -> str:
+    """Returns what all answers rest on: users do not react, and the defaults in force."""
+    setting = base.setting
+    cluster = " + ".join(
+        f"{g.nodes}x{g.gpus_per_node}{f':{g.gpu_type}' if g.gpu_type else ''}"
+        for g in setting.cluster.groups
+    )
+    name = spell(parse_policy(setting.policy)).partition(":")[0]
+    forecast = premise.options.forecast
+    lengths = f"{forecast} (the true ones)" if forecast == "known" else forecast
+    return (
+        f"Users do not react: the same {len(premise.trace):,} jobs are submitted at the same times "
+        f"in every row. Base: {name} on {cluster}, job lengths: {lengths}."
+        + (f" By default: {', '.join(premise.defaults)}." if premise.defaults else "")
+    )
+
+
+def left_out_warnings(trace: Trace, table: pl.DataFrame) -> list[str]:
+    """Returns which rows leave jobs out, as a warning where it is more than may be ignored."""
+    rows_of: dict[tuple[int, float], list[str]] = {}
+    for change, jobs, hours in table.select(
+        "change", "left_out_jobs", "left_out_gpu_h"
+    ).iter_rows():
+        rows_of.setdefault((jobs, hours), []).append(change)
+    whole_h = gpu_hours(trace, np.ones(len(trace), bool))
+    warnings = []
+    for (jobs, hours), changes in rows_of.items():
+        if not jobs:
+            continue
+        whom = "Every row" if len(changes) == len(table) else "; ".join(changes)
+        text = (
+            f"{whom}: {number_of(jobs, 'job')} ({jobs / len(trace):.1%} of the jobs, "
+            f"{hours / whole_h:.1%} of the GPU-hours) can never fit, left out"
+        )
+        if max(jobs / len(trace), hours / whole_h) > LEFT_OUT_MAX:
+            text = f"WARNING: {text} (use a --cluster with the sizes and types that they ask for)"
+        warnings.append(f"{text}.")
+    return warnings
+
+
+def cut_notes(premise: Premise, rows: Sequence[tuple[GridCell, CellOutcome]]) -> list[str]:
+    """Returns what time limits do to longer jobs: how many are killed, and after which work."""
+    trace, notes = premise.trace, []
+    for cell, outcome in rows:
+        limit_s, cut = cell.setting.limit_s, outcome.cut
+        if cut.any():
+            notes.append(
+                f"'{cell.label}' would kill {number_of(int(cut.sum()), 'job')}, after "
+                f"{_hours(outcome.cut_held_gpu_s / HOUR_S)} of their "
+                f"{_hours(gpu_hours(trace, cut))} GPU-hours."
+            )
+        elif (
+            premise.exempt and limit_s is not None and (longer := trace.duration_s > limit_s).any()
+        ):
+            notes.append(
+                f"'{cell.label}' does not apply to {number_of(int(longer.sum()), 'longer job')} of "
+                f"{_hours(gpu_hours(trace, longer))} GPU-hours, which keep their own limits."
+            )
+    lifted = any(cell.setting.limit_s == float("inf") for cell, _ in rows)
+    ended = int((trace.end == TIMEOUT).sum())
+    if lifted and ended:
+        notes.append(
+            f"{number_of(ended, 'job')} ended by a limit in the log ({ENDS[TIMEOUT]}): how long it "
+            "takes without one is not known, so each ends as it did."
+        )
+    return notes
