@@ -227,7 +227,7 @@ function sayChosen() {
   const table = () => element("div", { class: "scroll", tabindex: 0 }, element("table", {},
     element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))),
     element("tbody", {}, ...policies.map((policy, i) => element("tr", {}, element("th", { scope: "row" }, swatch(policy.colour), policy.name), ...cells(i).map((cell) => element("td", {}, cell)))))));
-  section.querySelector(".of-chosen").replaceChildren(...(chosen ? [table()] : []));
+  document.querySelector(".of-chosen").replaceChildren(...(chosen ? [table()] : []));
 }
 
 function drawAll() {
