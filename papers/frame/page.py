@@ -6,7 +6,6 @@ import csv
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,22 +67,31 @@ def _why(row: Claim) -> str:
 
 def report(reproduction: Reproduction) -> str:
     """Returns the whole reproduction as one self-contained page."""
-    from dovetail.report.page import Cell, TableRow, figure, page, table
+    from dovetail.report.page import TABLE_SCRIPTS, Picture, render
 
-    body = [
-        f"<h1>{escape(reproduction.title)}</h1>",
-        f"<p>{escape(reproduction.covers)}</p>",
-        f'<p class="answer">{escape(sentence(reproduction))}</p>',
-    ]
-    if reproduction.notes:
-        items = "".join(f"<li>{escape(note)}</li>" for note in reproduction.notes)
-        body.append(f"<h2>What it was run on</h2><ul>{items}</ul>")
+    values: dict[str, object] = {
+        "title": reproduction.title,
+        "covers": reproduction.covers,
+        "answer": sentence(reproduction),
+        "notes": reproduction.notes,
+        "tables": _page_tables(reproduction),
+        "pictures": [Picture(p.name, p.title, p.caption, p.draw()) for p in reproduction.plots],
+    }
+    return render("reproduction.html.jinja", TABLE_SCRIPTS, values, Path(__file__).parent)
+
+
+def _page_tables(reproduction: Reproduction) -> Iterator[dict[str, object]]:
+    """Yields the tables of the page with their titles: the paper's, then the claims by part."""
+    from dovetail.report.page import Cell, ColumnHead, PageTable, TableRow
+
     for listing in reproduction.tables:
         shown = [
             TableRow(name, [Cell(c, is_words=i < listing.words - 1) for i, c in enumerate(rest)])
             for name, *rest in listing.rows
         ]
-        body += [f"<h2>{escape(listing.title)}</h2>", table(listing.heads, shown, "")]
+        heads = [ColumnHead(head) for head in listing.heads]
+        yield {"title": listing.title, "table": PageTable(listing.name, heads, shown, kind="")}
+    heads = [ColumnHead(head) for head in HEADS]
     for part, rows in groupby(reproduction.claims, key=lambda row: row.part):
         listed = [
             TableRow(
@@ -91,11 +99,7 @@ def report(reproduction: Reproduction) -> str:
             )
             for r in rows
         ]
-        body += [f"<h2>{escape(part)}</h2>", table(HEADS, listed)]
-    drawn = [figure(p.draw(), p.title, p.caption, p.name) for p in reproduction.plots]
-    if drawn:
-        body.append(f'<h2>Pictures</h2><div class="figures">\n{"".join(drawn)}\n</div>')
-    return page(f"Dovetail: {reproduction.title}", "\n".join(body))
+        yield {"title": part, "table": PageTable(part, heads, listed)}
 
 
 def sentence(reproduction: Reproduction) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -18,6 +19,7 @@ from dovetail.record.result import (
     RunResult,
 )
 
+HOSTILE = "<script>alert('x')</script>\"&lt;%s' onload=alert(1)"
 SIZES = (1, 1, 1, 1, 2, 2, 4, 8, 16)
 SWITCH_S = 30.0
 
@@ -230,3 +232,35 @@ def pair(jobs: int = 300, seed: int = 1) -> Comparison:
     results = {"fifo": run_result(jobs, seed), "sjf": run_result(jobs, seed, shortest_first=True)}
     mean_s = results["sjf"].number("avg_jct_s") or 1.0
     return comparison_of(results, "fifo", mean_s * 0.8)
+
+
+def hostile_pair() -> Comparison:
+    """Returns a comparison in which every name looks like a script."""
+    comparison = pair(60)
+    results = {}
+    for name, run in comparison.results.items():
+        jobs = run.jobs.with_columns(
+            pl.lit(HOSTILE).alias("user"),
+            pl.lit(HOSTILE).alias("model"),
+            (pl.lit(HOSTILE) + pl.col("job_id")).alias("job_id"),
+        )
+        splits = {k: s.with_columns(pl.lit(HOSTILE).alias("group")) for k, s in run.splits.items()}
+        manifest = {**run.manifest, "trace": {"name": HOSTILE, "jobs": 60}}
+        results[name + HOSTILE] = replace(run, jobs=jobs, splits=splits, manifest=manifest)
+    return comparison_of(results, "fifo" + HOSTILE, 100.0, [HOSTILE])
+
+
+def with_record(comparison: Comparison, slower: float = 1.25) -> Comparison:
+    """Returns the comparison with a first row `recorded`: the baseline's jobs, all slower."""
+    base = comparison.results[comparison.baseline]
+    later = pl.col("avg_jct_s", "avg_wait_s") * slower
+    record = replace(
+        base,
+        manifest={**base.manifest, "policy": "recorded"},
+        summary={**base.summary, "avg_wait_s": (base.number("avg_wait_s") or 0.0) * slower},
+        jobs=base.jobs.with_columns(pl.col("jct_s", "wait_s") * slower),
+        spans=base.spans.clear(),
+        gpu_seconds={},
+        splits={key: frame.with_columns(later) for key, frame in base.splits.items()},
+    )
+    return comparison_of({"recorded": record, **comparison.results}, comparison.baseline, 100.0)

@@ -9,12 +9,16 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.colors import to_hex
 from result_scene import comparison_of, empty_result, pair, run_result
 
 from dovetail.record.result import JOB_COLUMNS, SPAN_COLUMNS
 from dovetail.report import plots
+from dovetail.report.order import RECORDED_COLOUR, best_of, in_order, rows_in_order
+from dovetail.report.plots import canvas
 from dovetail.report.plots.run import held_seconds, stackable
 from dovetail.report.plots.steps import binned_share, binned_steps, held_by_bin
+from dovetail.report.words import duration
 
 RUN_FIGURES = ("load_over_time", "occupancy")
 MANY_FIGURES = ("jct_distribution", "queue_lengths", "jct_by_size", "gpu_seconds")
@@ -153,12 +157,55 @@ def test_every_figure_draws_whatever_comes(scene, tmp_path: Path):
 def test_axes_carry_units_and_policies_are_named():
     figures = every_figure(pair(200))
     assert "time since first submission (" in words_in(figures["load_over_time"])
-    assert "mean JCT (" in words_in(figures["mean_jct"])
+    assert "mean JCT, 95 % interval" in words_in(figures["mean_jct"])
     assert "bound" in words_in(figures["mean_jct"])
     assert "GPUs held (%)" in words_in(figures["occupancy"])
     assert "share of all GPU-seconds (%)" in words_in(figures["gpu_seconds"])
     for name in ("jct_distribution", "queue_lengths", "jct_by_size", "gpu_seconds", "mean_jct"):
         assert "fifo" in words_in(figures[name]) and "sjf" in words_in(figures[name])
+
+
+def test_the_number_of_a_mean_stands_at_its_mark_and_the_axis_speaks_its_units():
+    comparison = pair(200)
+    (axes,) = plots.mean_jct(comparison).axes
+    means = comparison.ranked["avg_jct_s"].to_list()
+    assert [(t.xy, t.get_text()) for t in axes.texts if t.get_text() != "bound"] == [
+        ((mean_s, row), duration(mean_s)) for row, mean_s in enumerate(means)
+    ]
+    ticks = axes.get_xticks()
+    assert [t.get_text() for t in axes.get_xticklabels()][1:] == [duration(t) for t in ticks[1:]]
+
+
+def test_a_policy_has_one_colour_and_one_place_in_every_figure():
+    run = run_result(60)
+    names = ["slow", "recorded", "fast"]
+    results = {
+        name: replace(run, summary={**run.summary, "policy": name, "avg_jct_s": mean_s})
+        for name, mean_s in zip(names, (900.0, 500.0, 100.0), strict=True)
+    }
+    comparison = comparison_of(results, "slow")
+    assert in_order(results) == ["recorded", "fast", "slow"]
+    assert [r["policy"] for r in rows_in_order(comparison)] == ["recorded", "fast", "slow"]
+    assert best_of(comparison) == "fast"
+    assert canvas.colour(canvas.colour_places(results)["recorded"]) == RECORDED_COLOUR
+    paint = {name: look["color"] for name, look in canvas.looks(results).items()}
+    assert len(set(paint.values())) == 3
+    for draw in (plots.jct_distribution, plots.queue_lengths):
+        (axes,) = draw(results).axes
+        handles, labels = axes.get_legend_handles_labels()
+        assert labels == ["recorded", "fast", "slow"]
+        shown = [h.get_color() if hasattr(h, "get_color") else h.get_edgecolor() for h in handles]
+        assert [to_hex(c) for c in shown] == [paint[name] for name in labels]
+    (axes,) = plots.mean_jct(comparison).axes
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["recorded", "fast", "slow"]
+
+
+def test_a_figure_grows_until_its_legend_leaves_the_axes_room(tmp_path: Path):
+    results = {f"policy-number-{i:02d}": run_result(3) for i in range(60)}
+    figure = plots.jct_distribution(results)
+    before = figure.get_figheight()
+    plots.save(figure, tmp_path / "many")  # a warning would fail this test
+    assert figure.get_figheight() > before
 
 
 def test_time_starts_at_the_first_submission_whatever_the_clock_of_the_trace():

@@ -109,6 +109,8 @@ TENANT_COLUMNS: Mapping[str, type[pl.DataType]] = {
 RECORDED = "recorded"
 """The name of the row of what happened on the cluster that wrote the log."""
 POLICY, IF_KNOWN = "policy", "if known"
+KNOWN_SUFFIX = ", known"
+"""What the name of a row ends with whose policy is told true lengths, beside the same policy."""
 KINDS = (RECORDED, POLICY, IF_KNOWN)
 """The kinds of rows of a comparison, in the order of its table: what happened; policies with what a
 site would have; the same policies if lengths were known."""

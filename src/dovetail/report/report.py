@@ -1,47 +1,83 @@
-"""`report.html`: the result in one sentence, the table and the plots.
+"""`report.html`: the result in one sentence, then what it rests on, in the order one asks.
 
-One file that needs no network, reads at the width of a phone, and still reads without
-scripts, which only sort the tables.
+One file that needs no network, reads at the width of a phone, and still reads without scripts,
+which sort the tables and make the pictures answer: values under the pointer, zoom, filters.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from html import escape
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import polars as pl
-
-from dovetail.record.result import IF_KNOWN, RECORDED, Comparison, RunResult
+from dovetail.record.result import RECORDED, Comparison, RunResult
 from dovetail.report import plots
-from dovetail.report.page import Cell, TableRow, figure, page, table
-from dovetail.report.recorded import replay_section, waits_by_group
+from dovetail.report.comparison_tables import (
+    changes_tables,
+    option_table,
+    ranking_table,
+    recorded_tables,
+    spending_table,
+    user_table,
+    wait_tables,
+)
+from dovetail.report.order import best_of, in_order
+from dovetail.report.page import CHART_SCRIPTS, Picture, render
+from dovetail.report.page_data import page_json
+from dovetail.report.run_tables import group_tables, numbers_tables
 from dovetail.report.words import (
-    MISSING,
     bounds_text,
     comparison_sentence,
     count,
-    duration,
-    factor,
-    percent,
     run_sentence,
     short_names,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from matplotlib.figure import Figure
 
-TOP_GROUPS = 15
-"""The largest groups of a split that are shown: a trace may name thousands of users."""
-TOP_USERS = 5
-
-Panel = tuple[str, Callable[[], "Figure"], str, str]
-"""key, how to draw it, title, caption"""
-
 QUANTILES = "Dot: median. Bar: the middle half of the jobs. Line up to the tick: 99 %."
+CAPTIONS = {
+    "mean": (
+        "Mean JCT",
+        "Point: mean; line: its 95 % interval over traces like this one. Dashed: the bound that no "
+        "schedule with the powers of the policy can beat on this very trace.",
+    ),
+    "jct": ("Distribution of times", "Share of the jobs that took at most so long."),
+    "size": ("Times by job size", QUANTILES),
+    "load": (
+        "Load over time",
+        "Means over each instant drawn, of the whole cluster.",
+    ),
+    "queue": ("Jobs waiting and GPUs held", "Means over each instant drawn."),
+    "nodes": ("Nodes over time", "Share of each node's GPUs that jobs hold."),
+    "where": (
+        "Where every GPU-second went",
+        "Of all GPU-seconds from the first submission to the last finish.",
+    ),
+    "by-size": (
+        "What changed, by job size",
+        f"Each job's JCT over the baseline's; below 1x: sooner. {QUANTILES}",
+    ),
+    "by-user": (
+        "What changed, by user",
+        "Share of the users whose mean JCT changed by at most so much. Left of 1x: they gain.",
+    ),
+}
+SECTIONS = (
+    ("recorded", "Recorded and replayed"),
+    ("policies", "Policies"),
+    ("who-pays", "Who pays"),
+    ("waits", "Waits"),
+    ("queue", "Queue"),
+    ("gpu-time", "GPU-time"),
+    ("jct", "Times"),
+    ("users", "Users"),
+    ("words", "Words"),
+    ("options", "Options"),
+)
 
 
 def write_run_report(result: RunResult, path: Path | str) -> None:
@@ -56,123 +92,109 @@ def write_comparison_report(comparison: Comparison, path: Path | str) -> None:
 
 def run_report(result: RunResult) -> str:
     """Returns the report of one run."""
+    from markupsafe import Markup
+
     one = {result.policy: result}
-    panels: list[Panel] = [
-        ("jct", lambda: plots.jct_distribution(one), *CAPTIONS["jct"]),
-        ("size", lambda: plots.jct_by_size(one), *CAPTIONS["size"]),
-        ("load", lambda: plots.load_over_time(result), *CAPTIONS["load"]),
-        ("nodes", lambda: plots.occupancy(result), *CAPTIONS["nodes"]),
-        ("where", lambda: plots.gpu_seconds(one), *CAPTIONS["where"]),
-    ]
+    drawn: dict[str, Callable[[], Figure]] = {
+        "load": lambda: plots.load_over_time(result),
+        "jct": lambda: plots.jct_distribution(one),
+        "size": lambda: plots.jct_by_size(one),
+        "where": lambda: plots.gpu_seconds(one),
+        "nodes": lambda: plots.occupancy(result),
+    }
     (name,) = short_names([result.policy]).values()
-    body = [
-        f"<h1>One run of {escape(name)}</h1>",
-        f'<p class="small">{escape(result.policy)}</p>',
-        _where(result),
-        f'<p class="answer">{escape(run_sentence(result))}</p>',
-        "<h2>Numbers</h2>",
-        _summary_table(result),
-        "<h2>Pictures</h2>",
-        _figures(panels),
-        "<h2>By group</h2>",
-        _splits(result),
-        _manifest({result.policy: result}),
-    ]
-    return page(f"Dovetail: {result.policy}", "\n".join(body))
+    values: dict[str, object] = {
+        "title": f"One run of {name}",
+        "policy_name": result.policy,
+        "where": _where(result),
+        "answer": run_sentence(result),
+        "numbers": numbers_tables(result),
+        "groups": group_tables(result),
+        "pictures": {key: _picture(key, draw) for key, draw in drawn.items()},
+        "manifest": _manifest(one),
+        "data": Markup(page_json(one, result.policy)),
+    }
+    return render("run.html.jinja", CHART_SCRIPTS, values)
 
 
 def comparison_report(comparison: Comparison) -> str:
     """Returns the report of a comparison."""
-    first = next(iter(comparison.results.values()), None)
+    from markupsafe import Markup
+
+    results = comparison.results
+    if not results:
+        raise ValueError("a comparison of no runs has no report")
     bound = comparison.bound.get("kind")
-    body = [
-        f"<h1>{len(comparison.policies)} policies on the same trace</h1>",
-        _where(first) if first else "",
-        *(f'<p class="caution">{escape(caution)}</p>' for caution in comparison.cautions),
-        f'<p class="answer">{escape(comparison_sentence(comparison))}</p>',
-        "<h2>Policies, by mean job completion time</h2>",
-        _policy_table(comparison),
-        f'<p class="small">JCT: from submission to finish. {escape(_bound_words(comparison))}</p>',
-        replay_section(comparison),
-        _notes(comparison.notes),
-        "<h2>Pictures</h2>",
-        _figures(_comparison_panels(comparison)),
-        "<h2>Over time, the best policy and the baseline</h2>",
-        _figures(_panels_over_time(comparison)),
-        _users_changed(comparison),
-        waits_by_group(comparison),
-        _manifest(comparison.results, bound=bound),
-    ]
-    return page("Dovetail: comparison of policies", "\n".join(body))
+    payers = changes_tables(comparison)
+    values: dict[str, object] = {
+        "title": f"{len(results) - (RECORDED in results)} policies on the same trace",
+        "policies": len(results),
+        "where": _where(next(iter(results.values()))),
+        "cautions": comparison.cautions,
+        "answer": comparison_sentence(comparison),
+        "recorded": recorded_tables(comparison),
+        "ranking": ranking_table(comparison),
+        "bound": f"Bound on the mean JCT: {bounds_text(comparison)}." if bound else "",
+        "notes": comparison.notes,
+        "payers": payers,
+        "payers_words": _payers_words(comparison),
+        "waits": wait_tables(comparison),
+        "spending": spending_table(comparison),
+        "users": user_table(comparison),
+        "options": option_table(comparison),
+        "pictures": _comparison_pictures(comparison, has_changes=bool(payers)),
+        "nodes": _node_pictures(comparison),
+        "manifest": _manifest(results, bound=bound),
+        "data": Markup(page_json(results, comparison.baseline, comparison)),
+    }
+    shown = {"recorded": values["recorded"], "who-pays": payers, "users": values["users"]}
+    values["sections"] = [(key, name) for key, name in SECTIONS if shown.get(key, True)]
+    return render("comparison.html.jinja", CHART_SCRIPTS, values)
 
 
-CAPTIONS = {
-    "mean": (
-        "Mean JCT",
-        "Point: mean; whiskers: 95 % interval over traces like this one. Dashed: the bound that no "
-        "schedule with the powers of the policy can beat on this very trace.",
-    ),
-    "jct": ("Job completion times", "Share of the jobs that took at most so long."),
-    "size": ("JCT by job size", QUANTILES),
-    "load": (
-        "Load over time",
-        "Line: mean of each instant drawn; shade: from its least to its greatest value.",
-    ),
-    "queue": ("Jobs waiting", "Mean over each instant drawn."),
-    "nodes": ("Nodes over time", "Share of each node's GPUs that jobs hold."),
-    "where": (
-        "Where every GPU-second went",
-        "Of all GPU-seconds from the first submission to the last finish.",
-    ),
-    "by-size": ("What changed, by job size", f"Below 1x: sooner than the baseline. {QUANTILES}"),
-    "by-user": (
-        "What changed, by user",
-        "Share of the users whose mean JCT changed by at most so much. Left of 1x: they gain.",
-    ),
-}
-
-
-def _comparison_panels(comparison: Comparison) -> list[Panel]:
+def _comparison_pictures(comparison: Comparison, *, has_changes: bool) -> dict[str, Picture]:
     results = comparison.results
-    panels: list[Panel] = [
-        ("mean", lambda: plots.mean_jct(comparison), *CAPTIONS["mean"]),
-        ("jct", lambda: plots.jct_distribution(results), *CAPTIONS["jct"]),
-        ("queue", lambda: plots.queue_lengths(results), *CAPTIONS["queue"]),
-        ("where", lambda: plots.gpu_seconds(results), *CAPTIONS["where"]),
-        ("size", lambda: plots.jct_by_size(results), *CAPTIONS["size"]),
+    drawn: dict[str, Callable[[], Figure]] = {
+        "mean": lambda: plots.mean_jct(comparison),
+        "size": lambda: plots.jct_by_size(results),
+        "queue": lambda: plots.queue_lengths(results),
+        "where": lambda: plots.gpu_seconds(results),
+        "jct": lambda: plots.jct_distribution(results),
+    }
+    if has_changes:
+        drawn["by-size"] = lambda: plots.change_by_size(comparison)
+        drawn["by-user"] = lambda: plots.change_by_user(comparison)
+    return {key: _picture(key, draw) for key, draw in drawn.items()}
+
+
+def _picture(key: str, draw: Callable[[], Figure]) -> Picture:
+    title, caption = CAPTIONS[key]
+    return Picture(key, title, caption, draw(), chart="" if key == "nodes" else key)
+
+
+def _node_pictures(comparison: Comparison) -> list[Picture]:
+    """Returns the nodes over time of the best policy and of the baseline."""
+    title, caption = CAPTIONS["nodes"]
+    short = short_names(comparison.results)
+    shown = [n for n in in_order(comparison.results) if n in _watched(comparison)]
+    until_s = max(result.lasted_s for result in comparison.results.values())
+    return [
+        Picture(f"nodes{i}", f"{title}: {short[name]}", caption, plots.occupancy(result, until_s))
+        for i, name in enumerate(shown)
+        if len((result := comparison.results[name]).spans)
     ]
-    if len(results) > 1 and comparison.baseline in results:
-        panels += [
-            ("by-size", lambda: plots.change_by_size(comparison), *CAPTIONS["by-size"]),
-            ("by-user", lambda: plots.change_by_user(comparison), *CAPTIONS["by-user"]),
-        ]
-    return panels
 
 
-def _panels_over_time(comparison: Comparison) -> list[Panel]:
-    """Returns the plots of load and nodes of the best policy and the baseline."""
-    results = comparison.results
-    short = short_names(results)
-    shown = [n for n in dict.fromkeys([best_of(comparison), comparison.baseline]) if n in results]
-    pairs = [_over_time(results[name], short[name], i) for i, name in enumerate(shown)]
-    return [panel for row in zip_longest(*pairs) for panel in row if panel]
+def _watched(comparison: Comparison) -> set[str]:
+    return {best_of(comparison), comparison.baseline}
 
 
-def _over_time(result: RunResult, name: str, i: int) -> list[Panel]:
-    (load, load_caption), (nodes, nodes_caption) = CAPTIONS["load"], CAPTIONS["nodes"]
-    panels: list[Panel] = [
-        (f"load{i}", lambda: plots.load_over_time(result), f"{load}: {name}", load_caption)
-    ]
-    if len(result.spans):
-        panels.append(
-            (f"nodes{i}", lambda: plots.occupancy(result), f"{nodes}: {name}", nodes_caption)
-        )
-    return panels
-
-
-def best_of(comparison: Comparison) -> str:
-    """Returns the policy with the shortest mean JCT."""
-    return comparison.best
+def _payers_words(comparison: Comparison) -> str:
+    base = short_names(comparison.results).get(comparison.baseline, comparison.baseline)
+    return (
+        f"Compared with {base}; the groups that lose most come first. Job-hours weigh a change by "
+        "the jobs that it meets: jobs x change of their mean JCT."
+    )
 
 
 def _where(result: RunResult) -> str:
@@ -184,166 +206,9 @@ def _where(result: RunResult) -> str:
     if isinstance(cluster, dict):
         parts.append(f"{count(cluster.get('gpus'))} GPUs in {count(cluster.get('nodes'))} nodes")
     parts.append(f"Dovetail {result.manifest.get('version', '')}")
-    return f'<p class="where">{escape(" · ".join(parts))}</p>'
-
-
-def _figures(panels: list[Panel]) -> str:
-    drawn = [figure(draw(), title, words, key) for key, draw, title, words in panels]
-    return f'<div class="figures">\n{"".join(drawn)}\n</div>'
-
-
-def _notes(notes: list[str]) -> str:
-    if not notes:
-        return ""
-    return "<h2>Notes</h2><ul>" + "".join(f"<li>{escape(n)}</li>" for n in notes) + "</ul>"
-
-
-def _bound_words(comparison: Comparison) -> str:
-    if comparison.bound_s is None:
-        return ""
-    return f"Bound on the mean JCT: {bounds_text(comparison)}."
-
-
-def _policy_table(comparison: Comparison) -> str:
-    heads = ["policy", "mean JCT", "95 % interval", "vs baseline", "x bound", "median", "99 %"]
-    heads += ["wait", "makespan", "GPUs held", "preemptions", "knows", "may"]
-    best = best_of(comparison)
-    short = short_names([*comparison.results, *comparison.ranked["policy"]])
-    rows = []
-    for row in comparison.ranked.to_dicts():
-        name = str(row["policy"])
-        marks = {
-            "shortest mean": name == best,
-            "baseline": name == comparison.baseline,
-            "what happened": row["kind"] == RECORDED,
-            "if lengths were known": row["kind"] == IF_KNOWN,
-            name: short[name] != name,
-        }
-        note = " · ".join(word for word, holds in marks.items() if holds)
-        rows.append(TableRow(short[name], _policy_cells(row), note, is_best=name == best))
-    return table(heads, rows)
-
-
-def _policy_cells(row: dict[str, float]) -> list[Cell]:
-    low, high = row["low"], row["high"]
-    interval = MISSING if low is None or high is None else f"{duration(low)} – {duration(high)}"
-    return [
-        Cell(duration(row["avg_jct_s"]), row["avg_jct_s"]),
-        Cell(interval, low),
-        Cell(factor(row["ratio_to_baseline"]), row["ratio_to_baseline"]),
-        Cell(factor(row["x_bound"]), row["x_bound"]),
-        Cell(duration(row["median_jct_s"]), row["median_jct_s"]),
-        Cell(duration(row["p99_jct_s"]), row["p99_jct_s"]),
-        Cell(duration(row["avg_wait_s"]), row["avg_wait_s"]),
-        Cell(duration(row["makespan_s"]), row["makespan_s"]),
-        Cell(percent(row["gpu_utilization"]), row["gpu_utilization"]),
-        Cell(count(row["preemptions"]), row["preemptions"]),
-        Cell(str(row["knows"] or "nothing"), is_words=True),
-        Cell(str(row["powers"] or "start only"), is_words=True),
-    ]
-
-
-def _summary_table(result: RunResult) -> str:
-    rows = [
-        TableRow(key.removesuffix("_s").replace("_", " "), [Cell(_spelled(key, value), None)])
-        for key, value in result.summary.items()
-        if key != "policy" and value is not None
-    ]
-    return table(["number", "value"], rows, kind="plain")
-
-
-def _spelled(key: str, value: float | int | str | None) -> str:
-    if isinstance(value, str) or value is None:
-        return value or MISSING
-    if key.endswith("_gpu_s"):
-        return f"{value:,.0f} GPU-s"
-    if key.endswith("_s"):
-        return duration(value)
-    if key.endswith("_utilization"):
-        return percent(value)
-    if key == "x_bound":
-        return factor(value)
-    return count(value) if float(value).is_integer() else f"{value:,.4g}"
-
-
-SPLIT_NAMES = {
-    "size_class": "GPUs asked for",
-    "user": "User",
-    "account": "Account",
-    "queue": "Queue",
-    "model": "Model",
-}
-
-
-def _splits(result: RunResult) -> str:
-    parts = []
-    for key, title in SPLIT_NAMES.items():
-        split = result.splits.get(key)
-        if split is not None and len(split):
-            parts.append(f"<div><h3>{title}</h3>{_split_table(split, title)}</div>")
-    return f'<div class="tables">{"".join(parts)}</div>'
-
-
-def _split_table(split: pl.DataFrame, title: str) -> str:
-    largest = split.sort("jobs", "group", descending=[True, False]).head(TOP_GROUPS)
-    rows = [
-        TableRow(
-            str(r["group"]),
-            [
-                Cell(count(r["jobs"]), r["jobs"]),
-                *(Cell(duration(r[k]), r[k]) for k in SPLIT_NUMBERS),
-            ],
-        )
-        for r in largest.to_dicts()
-    ]
-    rest = len(split) - len(largest)
-    more = f'<p class="small">and {rest:,} more, with fewer jobs each</p>' if rest else ""
-    return table([title, "jobs", "mean JCT", "median", "99 %", "wait"], rows) + more
-
-
-SPLIT_NUMBERS = ("avg_jct_s", "median_jct_s", "p99_jct_s", "avg_wait_s")
-
-
-def _users_changed(comparison: Comparison) -> str:
-    best, base = best_of(comparison), comparison.baseline
-    if best == base or not {best, base} <= set(comparison.results):
-        return ""
-    users = plots.user_changes(comparison, best)
-    if not len(users):
-        return ""
-    gain, loss = users.filter(pl.col("ratio") < 0.995), users.filter(pl.col("ratio") > 1.005)
-    short = short_names(comparison.results)
-    heading = f"Whom {short[best]} serves better and worse than {short[base]}"
-    words = (
-        f"{len(gain):,} of {len(users):,} users see a shorter mean JCT, {len(loss):,} a longer one."
-    )
-    parts = [f"<h2>{escape(heading)}</h2><p>{escape(words)}</p>", '<div class="tables">']
-    for title, rows in (("Gain most", gain.head(TOP_USERS)), ("Lose most", loss.reverse())):
-        if len(rows):
-            parts.append(f"<div><h3>{title}</h3>{_user_table(rows.head(TOP_USERS))}</div>")
-    return "\n".join([*parts, "</div>"])
-
-
-def _user_table(users: pl.DataFrame) -> str:
-    rows = [
-        TableRow(
-            str(u["user"]),
-            [
-                Cell(count(u["jobs"]), u["jobs"]),
-                Cell(duration(u["base_s"]), u["base_s"]),
-                Cell(duration(u["jct_s"]), u["jct_s"]),
-                Cell(plots.change_words(u["ratio"]), u["ratio"]),
-            ],
-        )
-        for u in users.to_dicts()
-    ]
-    return table(["user", "jobs", "mean JCT before", "after", "change"], rows)
+    return " · ".join(parts)
 
 
 def _manifest(results: dict[str, RunResult], **more: object) -> str:
     whole = {**{n: r.manifest for n, r in results.items()}, **{k: v for k, v in more.items() if v}}
-    text = json.dumps(whole, indent=1, default=str, ensure_ascii=False)
-    return (
-        "<details><summary>Manifest: everything needed to run this again</summary>"
-        f"<pre>{escape(text)}</pre></details>"
-    )
+    return json.dumps(whole, indent=1, default=str, ensure_ascii=False)

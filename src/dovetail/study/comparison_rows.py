@@ -12,10 +12,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.policy import Policy, parse_policy, spell
 from dovetail.forecast.available import AVAILABLE, WORDS, available
-from dovetail.record.result import IF_KNOWN, POLICY, RECORDED
-
-KNOWN_SUFFIX = ", known"
-"""What the name of a row ends in that is told true lengths beside one that is not."""
+from dovetail.record.result import IF_KNOWN, KNOWN_SUFFIX, POLICY, RECORDED
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,16 @@ of one column of a paper. Matplotlib is imported when the first figure is made, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from dovetail.report.words import short_names
+from dovetail.report.order import PALETTE, colour_places
+from dovetail.report.order import colour as colour
+from dovetail.report.words import duration, short_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,9 +29,6 @@ FAINT = "#8c959f"
 DARK = "#1b1f24"
 """Text on a light bar: dark in every reader's colours."""
 
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31")
-"""Okabe and Ito's colours, distinct for colour-blind readers; black and yellow, which vanish on
-a dark or a white page, are left out."""
 Dash = str | tuple[int, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("solid", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 
@@ -96,14 +96,9 @@ def sheet(height_in: float = 3.1, rows: int = 1) -> tuple[Figure, Sequence[Axes]
     return figure, list(grid[:, 0])
 
 
-def colour(position: int) -> str:
-    """Returns the colour of the policy at a position."""
-    return PALETTE[position % len(PALETTE)]
-
-
 def dash(position: int) -> Dash:
     """Returns the line style of the policy at a position: it turns when the colours run out."""
-    return DASHES[(position // len(PALETTE)) % len(DASHES)]
+    return DASHES[(max(position, 0) // len(PALETTE)) % len(DASHES)]
 
 
 def labels(names: Iterable[str]) -> dict[str, str]:
@@ -122,9 +117,10 @@ class Look(TypedDict):
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
     """Returns how each policy's line looks, by its position among all policies."""
+    short = labels(names)
     return {
-        name: Look(color=colour(i), linestyle=dash(i), label=short)
-        for i, (name, short) in enumerate(labels(names).items())
+        name: Look(color=colour(place), linestyle=dash(place), label=short[name])
+        for name, place in colour_places(short).items()
     }
 
 
@@ -218,11 +214,53 @@ def time_axis(axes: Axes, span_s: float) -> float:
     return 1.0
 
 
+def spell_durations(axes: Axes, longest_s: float) -> None:
+    """Labels a linear x axis in seconds from 0 as durations: `12 h`, `24 h`, `36 h`, `2 d`."""
+    from matplotlib.ticker import FixedLocator
+
+    step_s = next((s for s in DURATION_STEPS_S if longest_s / s <= 8), 0.0)
+    if not step_s:
+        return
+    ticks = [i * step_s for i in range(int(longest_s / step_s) + 1)]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.set_xticklabels(["0", *(duration(t) for t in ticks[1:])])
+
+
+DURATION_STEPS_S = (
+    *(m * 10.0**e for e in range(-9, 1) for m in (1, 2, 5)),
+    *(10.0, 20.0, 60.0, 120.0, 300.0, 600.0, 1200.0),
+    *(h * 3600.0 for h in (1, 2, 4, 6, 12, 24, 48)),
+    *(d * 86400.0 for d in (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)),
+)
+
+
+def fitted(figure: Figure, write: Callable[[], None]) -> None:
+    """Writes a figure, made higher first where labels and legend leave its axes no room."""
+    for _ in range(FIT_TRIES):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*constrained_layout not applied.*")
+            try:
+                write()
+                return
+            except UserWarning:
+                figure.set_figheight(figure.get_figheight() * 1.3)
+    write()
+
+
+FIT_TRIES = 12
+
+
 def svg_text(figure: Figure) -> str:
     """Returns the figure as SVG, the same bytes for the same figure."""
-    with house_style():
-        buffer = BytesIO()
+    buffer = BytesIO()
+
+    def write() -> None:
+        buffer.seek(0)
+        buffer.truncate()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+
+    with house_style():
+        fitted(figure, write)
     return buffer.getvalue().decode()
 
 
@@ -230,7 +268,11 @@ def save(figure: Figure, stem: Path | str) -> tuple[Path, Path]:
     """Writes `stem.png` (200 dots an inch) and `stem.svg`, the same bytes every time."""
     stem = Path(stem)
     png, svg = stem.with_name(stem.name + ".png"), stem.with_name(stem.name + ".svg")
-    with house_style():
+
+    def write() -> None:
         figure.savefig(png, dpi=200, facecolor="white", metadata={"Software": None})
         figure.savefig(svg, facecolor="white", metadata={"Date": None, "Creator": None})
+
+    with house_style():
+        fitted(figure, write)
     return png, svg

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from dovetail.record.result import Comparison
+from dovetail.report.order import colour, colour_places, in_order, rows_in_order
 from dovetail.report.plots import canvas
 from dovetail.report.plots.run import (
     draw_by_size,
@@ -28,56 +30,58 @@ def mean_jct(comparison: Comparison) -> Figure:
     Where policies may do different things to jobs their bounds differ: each row has its own.
     """
     with canvas.house_style():
-        rows = comparison.ranked.filter(pl.col("avg_jct_s").is_finite()).to_dicts()
-        figure, (axes,) = canvas.sheet(1.2 + 0.36 * max(len(rows), 1))
+        rows = [r for r in rows_in_order(comparison) if _is_finite(r["avg_jct_s"])]
+        figure, (axes,) = canvas.sheet(1.2 + 0.42 * max(len(rows), 1))
         if not rows:
             canvas.say_nothing_to_show(axes, "no job finished")
             return figure
-        order = list(comparison.results)
-        short = canvas.labels([*order, *(r["policy"] for r in rows)])
-        ends_s = [r["high"] or r["avg_jct_s"] for r in rows]
-        unit, unit_s = _unit(max(ends_s))
+        names = [*comparison.results, *(str(r["policy"]) for r in rows)]
+        short, places = canvas.labels(names), colour_places(names)
         for y, row in enumerate(rows):
-            place = order.index(row["policy"]) if row["policy"] in order else y
-            _draw_mean(axes, y, row, canvas.colour(place), unit_s)
-        axes.set_yticks(range(len(rows)), [short[r["policy"]] for r in rows])
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_xlim(0, max(ends_s) / unit_s * 1.22)
-        axes.set_xlabel(f"mean JCT ({unit}), 95 % interval")
-        bounds = {
-            y: row["avg_jct_s"] / row["x_bound"] / unit_s
-            for y, row in enumerate(rows)
-            if row["x_bound"]
-        }
-        if bounds and max(bounds.values()) - min(bounds.values()) > 1e-6 * max(bounds.values()):
-            for y, at in bounds.items():
-                _draw_bound_of_one(axes, y, at)
-        elif bounds:
-            _draw_bound(axes, bounds[min(bounds)])
+            _draw_mean(axes, y, row, colour(places[str(row["policy"])]))
+        axes.set_yticks(range(len(rows)), [short[str(r["policy"])] for r in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.7)
+        longest_s = max(r["high"] or r["avg_jct_s"] for r in rows)
+        axes.set_xlim(0, longest_s * 1.12)
+        canvas.spell_durations(axes, longest_s * 1.12)
+        axes.set_xlabel("mean JCT, 95 % interval")
+        _draw_bounds(
+            axes, {y: r["avg_jct_s"] / r["x_bound"] for y, r in enumerate(rows) if r["x_bound"]}
+        )
         canvas.grid(axes, "x")
         return figure
 
 
-def _draw_mean(axes: Axes, y: int, row: dict[str, float], paint: str, unit_s: float) -> None:
-    mean = row["avg_jct_s"] / unit_s
-    axes.barh(y, mean, color=paint, alpha=0.25, height=0.62)
-    end = mean
+def _is_finite(seconds: float | None) -> bool:
+    return seconds is not None and isfinite(seconds)
+
+
+def _draw_mean(axes: Axes, y: int, row: dict[str, float], paint: str) -> None:
+    mean_s = row["avg_jct_s"]
+    axes.barh(y, mean_s, color=paint, alpha=0.25, height=0.62)
     if row["low"] is not None and row["high"] is not None:
-        low, high = row["low"] / unit_s, row["high"] / unit_s
-        axes.plot([low, high], [y, y], color=paint, linewidth=2.2)
-        axes.plot([low, high], [y, y], "|", color=paint, markersize=8, markeredgewidth=1.6)
-        end = max(high, mean)
-    axes.plot(mean, y, "o", color=paint, markersize=5)
-    axes.annotate(
-        duration(row["avg_jct_s"]), (end, y), (6, 0), textcoords="offset points", va="center"
-    )
+        ends = [row["low"], row["high"]]
+        axes.plot(ends, [y, y], color=paint, linewidth=2.2)
+        axes.plot(ends, [y, y], "|", color=paint, markersize=8, markeredgewidth=1.6)
+    axes.plot(mean_s, y, "o", color=paint, markersize=5)
+    # Right of the mean, where no bar and no bound passes: no mean is below its bound.
+    axes.annotate(duration(mean_s), (mean_s, y), (4, 4), textcoords="offset points", size=9)
 
 
-def _draw_bound(axes: Axes, at: float) -> None:
-    axes.axvline(at, color=canvas.INK, linewidth=1.2, linestyle=(0, (4, 2)))
+def _draw_bounds(axes: Axes, bounds: dict[int, float]) -> None:
+    """Draws one line through all rows where they share a bound, else each row's own."""
+    if bounds and max(bounds.values()) - min(bounds.values()) > 1e-6 * max(bounds.values()):
+        for y, at_s in bounds.items():
+            _draw_bound_of_one(axes, y, at_s)
+    elif bounds:
+        _draw_bound(axes, min(bounds.values()))
+
+
+def _draw_bound(axes: Axes, at_s: float) -> None:
+    axes.axvline(at_s, color=canvas.INK, linewidth=1.2, linestyle=(0, (4, 2)))
     axes.annotate(
         "bound",
-        (at, 1.0),
+        (at_s, 1.0),
         (0, 2),
         xycoords=("data", "axes fraction"),
         textcoords="offset points",
@@ -87,16 +91,9 @@ def _draw_bound(axes: Axes, at: float) -> None:
     )
 
 
-def _draw_bound_of_one(axes: Axes, y: int, at: float) -> None:
-    dashed = (0, (4, 2))
-    axes.plot([at, at], [y - 0.42, y + 0.42], color=canvas.INK, linewidth=1.4, linestyle=dashed)
-
-
-def _unit(longest_s: float) -> tuple[str, float]:
-    for unit, unit_s in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
-        if longest_s >= 2 * unit_s:
-            return unit, unit_s
-    return "s", 1.0
+def _draw_bound_of_one(axes: Axes, y: int, at_s: float) -> None:
+    ends = [y - 0.42, y + 0.42]
+    axes.plot([at_s, at_s], ends, color=canvas.INK, linewidth=1.4, linestyle=(0, (4, 2)))
 
 
 def change_by_size(comparison: Comparison) -> Figure:
@@ -145,7 +142,7 @@ def _ratio_axis(axes: Axes, axis: str, comparison: Comparison, what: str) -> Non
 
 def others_of(comparison: Comparison) -> list[str]:
     """Returns the policies that are compared with the baseline."""
-    return [n for n in comparison.results if n != comparison.baseline]
+    return [n for n in in_order(comparison.results) if n != comparison.baseline]
 
 
 def job_ratios(comparison: Comparison, policy: str) -> pl.DataFrame:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from dovetail.record.result import GPU_SECOND_KINDS, RunResult
+from dovetail.report.order import in_order
 from dovetail.report.plots import canvas
 from dovetail.report.plots.steps import (
     Floats,
@@ -36,7 +37,7 @@ def jct_distribution(results: Results) -> Figure:
     """Draws the cumulative distribution of JCTs, one line per policy."""
     with canvas.house_style():
         figure, (axes,) = canvas.sheet()
-        values = {name: positive(result.jobs, "jct_s") for name, result in results.items()}
+        values = {name: positive(results[name].jobs, "jct_s") for name in in_order(results)}
         if not draw_shares(axes, values, canvas.looks(results)):
             canvas.say_nothing_to_show(axes, "no job finished")
             return figure
@@ -83,7 +84,7 @@ def queue_lengths(results: Results) -> Figure:
     """Draws the number of waiting jobs over time, the policies over each other."""
     with canvas.house_style():
         figure, (axes,) = canvas.sheet()
-        lines = {n: series_steps(r, "waiting") for n, r in results.items()}
+        lines = {n: series_steps(results[n], "waiting") for n in in_order(results)}
         if not any(len(s) for s in lines.values()):
             canvas.say_nothing_to_show(axes, "nothing recorded")
             return figure
@@ -99,8 +100,11 @@ def queue_lengths(results: Results) -> Figure:
         return figure
 
 
-def occupancy(result: RunResult) -> Figure:
-    """Draws how full each node is over time; neighbouring nodes share a row when there are many."""
+def occupancy(result: RunResult, until_s: float | None = None) -> Figure:
+    """Draws how full each node is over time; neighbouring nodes share a row when there are many.
+
+    `until_s` is where the axis ends, from the first submission: pictures side by side share it.
+    """
     with canvas.house_style():
         figure, (axes,) = canvas.sheet(3.4)
         held = held_seconds(result.spans)
@@ -108,7 +112,7 @@ def occupancy(result: RunResult) -> Figure:
         if len(held) == 0 or not installed.sum():
             canvas.say_nothing_to_show(axes, "no record of who held which node")
             return figure
-        end_s = span_s(result)
+        end_s = max(span_s(result), until_s or 0.0)
         height = min(len(installed), NODE_ROWS)
         row_of = (np.arange(len(installed)) * height // len(installed)).astype(np.int64)
         edges = np.linspace(0.0, end_s, BINS + 1)
@@ -145,8 +149,8 @@ def jct_by_size(results: Results) -> Figure:
         figure, (axes,) = canvas.sheet(3.4)
         classes = size_classes(results)
         values = {
-            name: result.jobs.filter(pl.col("jct_s") > 0).select("size_class", "jct_s")
-            for name, result in results.items()
+            name: results[name].jobs.filter(pl.col("jct_s") > 0).select("size_class", "jct_s")
+            for name in in_order(results)
         }
         if not draw_by_size(axes, classes, values, canvas.looks(results)):
             canvas.say_nothing_to_show(axes, "no job finished")
@@ -163,10 +167,13 @@ def jct_by_size(results: Results) -> Figure:
 
 def gpu_seconds(results: Results) -> Figure:
     """Draws the use of the GPU-seconds of the capacity, one bar per policy."""
-    return stacked_seconds({name: result.gpu_seconds for name, result in results.items()})
+    seconds = {name: results[name].gpu_seconds for name in in_order(results)}
+    return stacked_seconds(seconds, canvas.labels(results))
 
 
-def stacked_seconds(seconds: Mapping[str, Mapping[str, float]]) -> Figure:
+def stacked_seconds(
+    seconds: Mapping[str, Mapping[str, float]], short: Mapping[str, str] | None = None
+) -> Figure:
     """Draws the GPU-seconds of each kind as shares of their sum, one bar a name."""
     with canvas.house_style():
         names = list(seconds)
@@ -194,7 +201,7 @@ def stacked_seconds(seconds: Mapping[str, Mapping[str, float]]) -> Figure:
                 )
                 write_shares(axes, left, part, kind)
             left += part
-        axes.set_yticks(range(len(names)), list(canvas.labels(names).values()))
+        axes.set_yticks(range(len(names)), [(short or canvas.labels(names))[n] for n in names])
         axes.invert_yaxis()
         axes.set_xlim(0, 100)
         axes.set_xlabel("share of all GPU-seconds (%)")

@@ -34,18 +34,24 @@ def binned_steps(t_s: Floats, values: Floats, end_s: float, bins: int) -> StepSe
     `t_s` must not decrease; rows that last no time do not show. At most `bins` bins come back;
     a shorter function comes back as it is, one bin a step.
     """
-    start, stop = t_s, np.append(t_s[1:], end_s)
-    lasts = (stop > start) & np.isfinite(values)
-    start, stop, values = start[lasts], stop[lasts], values[lasts]
+    start, stop, values = step_ends(t_s, values, end_s)
     if len(start) == 0:
         none = np.empty(0)
         return StepSeries(none, none, none, none)
     if len(start) <= bins and np.array_equal(stop[:-1], start[1:]):
         return StepSeries(np.append(start, stop[-1]), values, values, values)
-    return _over_edges(start, stop, values, np.linspace(start[0], stop[-1], bins + 1))
+    return over_edges(start, stop, values, np.linspace(start[0], stop[-1], bins + 1))
 
 
-def _over_edges(start: Floats, stop: Floats, values: Floats, edges: Floats) -> StepSeries:
+def step_ends(t_s: Floats, values: Floats, end_s: float) -> tuple[Floats, Floats, Floats]:
+    """Returns start, end and value of each step that lasts and has a value."""
+    start, stop = t_s, np.append(t_s[1:], end_s)
+    lasts = (stop > start) & np.isfinite(values)
+    return start[lasts], stop[lasts], values[lasts]
+
+
+def over_edges(start: Floats, stop: Floats, values: Floats, edges: Floats) -> StepSeries:
+    """Returns the steps in the bins between `edges`; NaN where no step is."""
     first = np.clip(np.searchsorted(edges, start, "right") - 1, 0, len(edges) - 2)
     last = np.clip(np.searchsorted(edges, stop, "left") - 1, 0, len(edges) - 2)
     n = len(edges) - 1

@@ -1,0 +1,42 @@
+"""Who gains and who pays: the change of JCT against the baseline, by any label of the jobs."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from dovetail.record.result import Comparison, RunResult
+
+LABELS = ("size_class", "queue", "account", "user", "model")
+"""The columns of `RunResult.jobs` that group jobs, in the order in which the page names them."""
+
+
+def paired(result: RunResult, base: RunResult) -> pl.DataFrame:
+    """Returns the labels, jct_s and base_s of the jobs that both finished, in no time or more."""
+    theirs = base.jobs.select("job_id", pl.col("jct_s").alias("base_s"))
+    return (
+        result.jobs.select("job_id", *LABELS, "jct_s")
+        .join(theirs, on="job_id", how="inner", maintain_order="left")
+        .filter(pl.col("jct_s").is_finite() & pl.col("base_s").is_finite())
+    )
+
+
+def changes(comparison: Comparison, policy: str, label: str) -> pl.DataFrame:
+    """Returns group, jobs, base_s and jct_s (means), change_s, total_s, ratio.
+
+    `total_s` is jobs x mean change: what all of the group's jobs lost together, or gained
+    (below zero). The group that loses most comes first. Unnamed groups are left out.
+    """
+    pairs = paired(comparison.results[policy], comparison.results[comparison.baseline])
+    return (
+        pairs.filter(pl.col(label).is_not_null() & (pl.col(label) != ""))
+        .group_by(pl.col(label).alias("group"))
+        .agg(pl.len().cast(pl.Int64).alias("jobs"), pl.col("base_s", "jct_s").mean())
+        .with_columns((pl.col("jct_s") - pl.col("base_s")).alias("change_s"))
+        .with_columns(
+            (pl.col("jobs") * pl.col("change_s")).alias("total_s"),
+            (pl.col("jct_s") / pl.col("base_s")).alias("ratio"),
+        )
+        .select("group", "jobs", "base_s", "jct_s", "change_s", "total_s", "ratio")
+        .with_columns(pl.col("base_s", "jct_s", "change_s", "total_s").round(3))
+        .sort("total_s", "group", descending=[True, False])
+    )

@@ -1,0 +1,404 @@
+"""The tables of the page of a comparison; each has a frame, which is its CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from dovetail.record.result import GPU_SECOND_KINDS, IF_KNOWN, RECORDED, Comparison, RunResult
+from dovetail.report.changes import LABELS, changes
+from dovetail.report.order import (
+    best_of,
+    colour,
+    colour_places,
+    in_order,
+    rows_in_order,
+)
+from dovetail.report.page import Cell, ColumnHead, PageTable, TableRow
+from dovetail.report.replay_words import departure_lines, replay_sentence
+from dovetail.report.run_tables import SPLIT_NAMES, TitledTable, sorted_groups, split_titles
+from dovetail.report.words import MISSING, count, duration, factor, percent, short_names
+
+ROWS_MAX = 15
+"""The groups of a split that the page shows; its CSV has all."""
+TOP_CHANGES = 6
+"""The groups that lose, and those that gain, that the page shows of each label."""
+
+
+class Payers(NamedTuple):
+    """What one policy does to each group of jobs."""
+
+    name: str
+    colour: str
+    words: str
+    tables: Sequence[TitledTable]
+
+
+class RecordBesideReplay(NamedTuple):
+    """The log beside the replay of it."""
+
+    words: str
+    tables: Sequence[TitledTable]
+    partings: Sequence[str] = ()
+
+
+def paints(comparison: Comparison) -> dict[str, str]:
+    """Returns the colour of each policy."""
+    names = [*comparison.results, *comparison.table["policy"]]
+    return {name: colour(place) for name, place in colour_places(names).items()}
+
+
+def shorts(comparison: Comparison) -> dict[str, str]:
+    """Returns the short name of each policy, numbered in the order of the command line."""
+    return short_names([*comparison.results, *comparison.table["policy"]])
+
+
+RANKING_HEADS = (
+    ColumnHead("policy", "policy"),
+    ColumnHead("mean JCT", "jct"),
+    ColumnHead("95 % interval", "interval"),
+    ColumnHead("vs baseline", "ratio"),
+    ColumnHead("its interval", "interval"),
+    ColumnHead("x bound", "bound"),
+    ColumnHead("median", "median"),
+    ColumnHead("99 %", "p99"),
+    ColumnHead("wait", "wait"),
+    ColumnHead("to first start", "start"),
+    ColumnHead("makespan", "makespan"),
+    ColumnHead("GPUs held", "held"),
+    ColumnHead("preemptions", "preemptions"),
+    ColumnHead("knows", "knows", is_words=True),
+    ColumnHead("may", "powers", is_words=True),
+)
+
+
+def ranking_table(comparison: Comparison) -> PageTable:
+    """Returns the policies by mean JCT, the record first."""
+    best, short, paint = best_of(comparison), shorts(comparison), paints(comparison)
+    ranked = rows_in_order(comparison)
+    rows = []
+    for row in ranked:
+        name = str(row["policy"])
+        marks = {
+            "shortest mean": name == best,
+            "baseline": name == comparison.baseline,
+            "what happened, by the log": name == RECORDED,
+            "if lengths were known": str(row["kind"]) == IF_KNOWN,
+        }
+        note = " · ".join(word for word, holds in marks.items() if holds)
+        rows.append(TableRow(short[name], _ranking_cells(row), note, name == best, paint[name]))
+    frame = pl.DataFrame(ranked, schema=comparison.table.schema)
+    against = ColumnHead(f"vs {short.get(comparison.baseline, 'baseline')}", "ratio")
+    heads = [against if head.term == "ratio" else head for head in RANKING_HEADS]
+    return PageTable("policies", heads, rows, frame)
+
+
+def _ranking_cells(row: dict[str, float]) -> list[Cell]:
+    is_recorded = str(row["policy"]) == RECORDED
+    return [
+        _time(row["avg_jct_s"]),
+        Cell(_range(row["low"], row["high"], duration), row["low"]),
+        Cell(factor(row["ratio_to_baseline"]), row["ratio_to_baseline"]),
+        Cell(_range(row["ratio_low"], row["ratio_high"], factor), row["ratio_low"]),
+        Cell(factor(row["x_bound"]), row["x_bound"]),
+        _time(row["median_jct_s"]),
+        _time(row["p99_jct_s"]),
+        _time(row["avg_wait_s"]),
+        _time(row["avg_time_to_start_s"]),
+        _time(row["makespan_s"]),
+        Cell(percent(row["gpu_utilization"]), row["gpu_utilization"]),
+        Cell(count(row["preemptions"]), row["preemptions"]),
+        Cell(MISSING if is_recorded else str(row["knows"] or "nothing"), is_words=True),
+        Cell(MISSING if is_recorded else str(row["powers"] or "start only"), is_words=True),
+    ]
+
+
+def _time(seconds: float | None) -> Cell:
+    return Cell(duration(seconds), seconds)
+
+
+def _range(low: float | None, high: float | None, spell: type[str] | object) -> str:
+    assert callable(spell)
+    if low is None or high is None or low == high:
+        return MISSING
+    return f"{spell(low)} – {spell(high)}"
+
+
+def recorded_tables(comparison: Comparison) -> RecordBesideReplay | None:
+    """Returns the record beside the replay of the site's scheduler: in all, and by each label."""
+    if RECORDED not in comparison.results:
+        return None
+    replay = comparison.site or comparison.baseline
+    if replay == RECORDED:
+        replay = next((name for name in comparison.results if name != RECORDED), "")
+    if replay not in comparison.results:
+        return None
+    log, ours = comparison.results[RECORDED], comparison.results[replay]
+    name = shorts(comparison)[replay]
+    words = (
+        f"The log beside the replay of its jobs under {name}. The closer the two, the more the "
+        "rows of other policies can be trusted."
+    )
+    error = comparison.replay_error
+    if error is not None:
+        words += f" {replay_sentence(error, name)}"
+    heads = [
+        ColumnHead("number"),
+        ColumnHead("recorded", "recorded"),
+        ColumnHead(name),
+        ColumnHead("ratio"),
+    ]
+    tables = [TitledTable("In all", _recorded_numbers(heads, log, ours))]
+    for key, title in split_titles(log.splits).items():
+        if key in ours.splits and key != "user":
+            frame = _recorded_split(log, ours, key)
+            heads = [ColumnHead(title), *WAIT_PAIR]
+            shown = [
+                TableRow(str(r["group"]), [Cell(count(r["jobs"]), r["jobs"]), *_pair(r)])
+                for r in frame.head(ROWS_MAX).to_dicts()
+            ]
+            listed = PageTable(f"recorded-by-{key}", heads, shown, frame)
+            tables.append(TitledTable(f"Wait: {title}", listed))
+    partings = [] if error is None else departure_lines(error, len(error.departures))
+    return RecordBesideReplay(words, tables, partings)
+
+
+WAIT_PAIR = (
+    ColumnHead("jobs"),
+    ColumnHead("recorded wait", "wait"),
+    ColumnHead("replayed wait", "wait"),
+    ColumnHead("ratio"),
+)
+RECORDED_NUMBERS = {
+    "avg_jct_s": "mean JCT",
+    "median_jct_s": "median JCT",
+    "p99_jct_s": "99 % JCT",
+    "avg_wait_s": "mean wait",
+    "avg_time_to_start_s": "mean time to first start",
+    "makespan_s": "makespan",
+    "gpu_utilization": "GPUs held",
+}
+
+
+def _recorded_numbers(heads: Sequence[ColumnHead], log: RunResult, ours: RunResult) -> PageTable:
+    found = [
+        {"number": key, "recorded": log.number(key), "replayed": ours.number(key)}
+        for key in RECORDED_NUMBERS
+    ]
+    frame = pl.DataFrame(
+        found, schema={"number": pl.String, "recorded": pl.Float64, "replayed": pl.Float64}
+    ).with_columns((pl.col("replayed") / pl.col("recorded")).alias("ratio"))
+    rows = []
+    for row in frame.to_dicts():
+        spell = percent if row["number"] == "gpu_utilization" else duration
+        cells = [Cell(spell(row[k]), row[k]) for k in ("recorded", "replayed")]
+        rows.append(TableRow(RECORDED_NUMBERS[row["number"]], [*cells, Cell(factor(row["ratio"]))]))
+    return PageTable("recorded", heads, rows, frame, kind="plain")
+
+
+def _recorded_split(log: RunResult, ours: RunResult, key: str) -> pl.DataFrame:
+    theirs = log.splits[key].select("group", "jobs", pl.col("avg_wait_s").alias("recorded_wait_s"))
+    replayed = ours.splits[key].select("group", pl.col("avg_wait_s").alias("replayed_wait_s"))
+    joined = theirs.join(replayed, on="group", how="left", maintain_order="left")
+    ratio = (pl.col("replayed_wait_s") / pl.col("recorded_wait_s")).alias("ratio")
+    return sorted_groups(key, joined.with_columns(ratio))
+
+
+def _pair(row: dict[str, float]) -> list[Cell]:
+    times = [_time(row[k]) for k in ("recorded_wait_s", "replayed_wait_s")]
+    return [*times, Cell(factor(_finite(row["ratio"])), _finite(row["ratio"]))]
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or value != value or value in (float("inf"),) else value
+
+
+def changes_tables(comparison: Comparison) -> list[Payers]:
+    """Returns for each policy but the baseline who loses and who gains; the best policy first."""
+    results, base = comparison.results, comparison.baseline
+    if base not in results:
+        return []
+    others = [name for name in in_order(results) if name not in (base, RECORDED)]
+    found = []
+    for number, name in enumerate(others):
+        tables = list(_changes_of(comparison, name, number))
+        if tables:
+            words = _losers(changes(comparison, name, "user"), changes(comparison, name, LABELS[0]))
+            paint = paints(comparison)[name]
+            found.append(Payers(shorts(comparison)[name], paint, words, tables))
+    return found
+
+
+def _losers(users: pl.DataFrame, sizes: pl.DataFrame) -> str:
+    frame, what = (users, "users") if len(users) else (sizes, "sizes")
+    loss, gain = frame.filter(pl.col("ratio") > 1.005), frame.filter(pl.col("ratio") < 0.995)
+    return f"{len(loss):,} of {len(frame):,} {what} lose, {len(gain):,} gain"
+
+
+CHANGE_HEADS = (
+    ColumnHead("jobs"),
+    ColumnHead("job-hours", "total"),
+    ColumnHead("change of mean", "change"),
+    ColumnHead("mean JCT before", "jct"),
+    ColumnHead("after", "jct"),
+)
+
+
+def _changes_of(comparison: Comparison, name: str, number: int) -> Iterable[TitledTable]:
+    for label in LABELS:
+        frame = changes(comparison, name, label)
+        if len(frame) < 2:
+            continue
+        losers = frame.filter(pl.col("total_s") > 0).head(TOP_CHANGES)
+        gainers = frame.filter(pl.col("total_s") <= 0).tail(TOP_CHANGES)
+        shown = [*losers.to_dicts(), *gainers.to_dicts()]
+        most_s = max(abs(row["total_s"]) for row in shown)
+        rows = [TableRow(str(row["group"]), _change_cells(row, most_s)) for row in shown]
+        title = SPLIT_NAMES[label]
+        listed = PageTable(
+            f"changes-{number + 1}-by-{label}",
+            [ColumnHead(title), *CHANGE_HEADS],
+            rows,
+            frame,
+            more=f"the {len(rows)} that change most" if len(rows) < len(frame) else "",
+        )
+        yield TitledTable(title, listed)
+
+
+def _change_cells(row: dict[str, float], most_s: float) -> list[Cell]:
+    total_s = row["total_s"]
+    kind = "loss" if total_s > 0 else "gain"
+    return [
+        Cell(count(row["jobs"]), row["jobs"]),
+        Cell(_job_hours(total_s), total_s, kind=kind, share=abs(total_s) / (most_s or 1.0)),
+        Cell(signed(row["change_s"]), row["change_s"]),
+        _time(row["base_s"]),
+        _time(row["jct_s"]),
+    ]
+
+
+def signed(seconds: float) -> str:
+    """Returns a change as `+3.2 h` or `−41 s`."""
+    words = duration(abs(seconds))
+    return words if seconds == 0 else ("+" if seconds > 0 else "−") + words
+
+
+def _job_hours(seconds: float) -> str:
+    hours = abs(seconds) / 3600
+    words = f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
+    return ("+" if seconds > 0 else "−" if seconds < 0 else "") + words
+
+
+def wait_frame(comparison: Comparison, key: str) -> pl.DataFrame:
+    """Returns group, jobs, and the mean wait (s) under each policy in a column of its name."""
+    frames = {n: r.splits[key] for n, r in comparison.results.items() if key in r.splits}
+    counted = pl.concat([f.select("group", "jobs") for f in frames.values()])
+    groups = counted.group_by("group").agg(pl.col("jobs").max()).sort("group")
+    for name in in_order(comparison.results):
+        if name in frames:
+            waits = frames[name].select("group", pl.col("avg_wait_s").alias(f"wait_s {name}"))
+            groups = groups.join(waits, on="group", how="left", maintain_order="left")
+    return sorted_groups(key, groups)
+
+
+def wait_tables(comparison: Comparison) -> list[TitledTable]:
+    """Returns the mean waits by policy for each split but that by user."""
+    splits = {k: f for r in comparison.results.values() for k, f in r.splits.items() if len(f)}
+    return [
+        TitledTable(title, _wait_table(comparison, key, title))
+        for key, title in split_titles(splits).items()
+        if key != "user"
+    ]
+
+
+def user_table(comparison: Comparison) -> PageTable | None:
+    """Returns the mean waits of users by policy; None where the trace names no users."""
+    named = [r for r in comparison.results.values() if len(r.splits.get("user", ()))]
+    return _wait_table(comparison, "user", "User") if named else None
+
+
+def _wait_table(comparison: Comparison, key: str, title: str) -> PageTable:
+    frame = wait_frame(comparison, key)
+    short, paint = shorts(comparison), paints(comparison)
+    names = [column.removeprefix("wait_s ") for column in frame.columns[2:]]
+    heads = [
+        ColumnHead(title),
+        ColumnHead("jobs"),
+        *(ColumnHead(short[n], "wait", paint[n]) for n in names),
+    ]
+    shown = frame.head(ROWS_MAX).to_dicts()
+    known = [row[f"wait_s {n}"] for row in shown for n in names]
+    most_s = max((w for w in known if w is not None), default=0.0) or 1.0
+    rows = []
+    for row in shown:
+        waits = [row[f"wait_s {n}"] for n in names]
+        cells = [
+            Cell(duration(w), w, share=None if w is None else w / most_s, kind="bar") for w in waits
+        ]
+        jobs = Cell(count(row["jobs"]), row["jobs"])
+        rows.append(TableRow(str(row["group"]), [jobs, *cells]))
+    rest = len(frame) - len(rows)
+    more = f"and {rest:,} more, with fewer jobs each" if rest else ""
+    return PageTable(f"wait-by-{key}", heads, rows, frame, more=more)
+
+
+SPENDING_HEADS = {
+    "useful": ColumnHead("useful work", "useful"),
+    "slowdown": ColumnHead("slowed down", "slowed"),
+    "switching": ColumnHead("switching", "switching"),
+    "idle_waiting": ColumnHead("idle, jobs wait", "idle_waiting"),
+    "idle_empty": ColumnHead("idle, none wait", "idle_empty"),
+    "down": ColumnHead("node away", "down"),
+}
+
+
+def spending_table(comparison: Comparison) -> PageTable:
+    """Returns the GPU-seconds of each kind by policy, shown as shares of the capacity."""
+    short, paint = shorts(comparison), paints(comparison)
+    used = [
+        k
+        for k in GPU_SECOND_KINDS
+        if any(r.gpu_seconds.get(k) for r in comparison.results.values())
+    ]
+    rows, found = [], []
+    for name in in_order(comparison.results):
+        seconds = comparison.results[name].gpu_seconds
+        total = sum(seconds.values())
+        found.append({"policy": name, **{k: seconds.get(k) for k in used}})
+        shares = [seconds.get(k, 0.0) / total if total > 0 else None for k in used]
+        cells = [Cell(percent(share), share) for share in shares]
+        rows.append(TableRow(short[name], cells, colour=paint[name]))
+    frame = pl.DataFrame(found, schema={"policy": pl.String, **dict.fromkeys(used, pl.Float64)})
+    heads = [ColumnHead("policy", "policy"), *(SPENDING_HEADS[k] for k in used)]
+    return PageTable("gpu-seconds", heads, rows, frame)
+
+
+def option_table(comparison: Comparison) -> PageTable:
+    """Returns the options of the runs, each with its value or, where runs differ, all values."""
+    manifests = [r.manifest for n, r in comparison.results.items() if n != RECORDED]
+    keys = dict.fromkeys(key for manifest in manifests for key in manifest)
+    found = [
+        {"option": f"policy {short}", "value": name}
+        for name, short in shorts(comparison).items()
+        if short != name
+    ]
+    for key in keys:
+        values = [manifest.get(key) for manifest in manifests]
+        if key not in NO_OPTIONS and all(isinstance(v, str | int | float | None) for v in values):
+            words = dict.fromkeys("" if v is None else str(v) for v in values)
+            found.append({"option": key, "value": ", ".join(words)})
+    frame = pl.DataFrame(found, schema={"option": pl.String, "value": pl.String})
+    rows = [TableRow(row["option"], [Cell(row["value"], is_words=True)]) for row in found]
+    return PageTable(
+        "options",
+        [ColumnHead("option"), ColumnHead("value", is_words=True)],
+        rows,
+        frame,
+        kind="plain",
+    )
+
+
+NO_OPTIONS = {"policy", "name", "knows", "powers"}
+"""What a manifest says of the policy and not of the run: the table of policies has it."""
