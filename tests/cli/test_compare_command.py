@@ -218,7 +218,7 @@ def test_a_log_with_a_record_shows_it_first_and_the_error_of_the_replay(
     out = tmp_path / "out"
     shell.ok(*words, "--site", "fifo", "-o", out)
     assert (out / "01-recorded" / "jobs.csv").is_file()
-    assert "The log as it was, and replayed" in (out / "report.html").read_text()
+    assert "Recorded and replayed" in (out / "report.html").read_text()
     said = json.loads((out / "comparison.json").read_text())
     assert said["policies"][0]["kind"] == "recorded"
     assert said["site"] == "fifo:bypass=strict"

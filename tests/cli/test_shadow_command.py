@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.cli.main import run
-from dovetail.shadow.worth import Side, Worth
+from dovetail.shadow.worth import ShadowSide, Worth
 from tests.shadow.slurm_scene import NAMES, sample
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +50,7 @@ def test_every_field_of_the_json_is_documented(
     text = page[page.index("`shadow slurm`") :]
     for name in (*advice, *advice["actions"][0]):
         assert re.search(rf"\b{name}\b", text), name
-    for name in (f.name for cls in (Worth, Side) for f in fields(cls)):
+    for name in (f.name for cls in (Worth, ShadowSide) for f in fields(cls)):
         assert re.search(rf"\b{name}\b", text), name
 
 

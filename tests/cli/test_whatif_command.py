@@ -83,13 +83,13 @@ def test_a_forecast_passes_through(shell: Shell, month: Path) -> None:
         shell.ok(*words, "--forecast", forecast).json for forecast in ("known", "predicted")
     )
     assert known["notes"][0].endswith("job lengths: known (the true ones).")
-    assert predicted["notes"][0].endswith("job lengths: predicted.")
+    assert predicted["notes"][0].endswith("job lengths: predicted from earlier jobs.")
     assert known["rows"][0]["avg_jct_s"] != predicted["rows"][0]["avg_jct_s"]
 
 
 def test_what_the_user_left_to_us_is_named_first(shell: Shell, month: Path) -> None:
     said = shell.ok("whatif", month, "--cluster", "4x4", "--nodes", "+1", *ONE, "--json").json
-    assert said["notes"][0].endswith(" By default: --policies backfill, --forecast known.")
+    assert said["notes"][0].endswith(" By default: --policies backfill, --forecast available.")
 
 
 @pytest.mark.parametrize(

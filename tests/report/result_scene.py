@@ -12,6 +12,8 @@ import polars as pl
 from dovetail.record.result import (
     COMPARISON_COLUMNS,
     JOB_COLUMNS,
+    POLICY,
+    RECORDED,
     SERIES_COLUMNS,
     SPAN_COLUMNS,
     SPLIT_COLUMNS,
@@ -210,6 +212,7 @@ def comparison_of(
         mean_s = result.number("avg_jct_s")
         ratio = mean_s / base_s if mean_s and base_s else None
         row = {c: result.summary.get(c) for c in COMPARISON_COLUMNS}
+        row["kind"] = RECORDED if name == RECORDED else POLICY
         row |= {
             "policy": name,
             "low": mean_s * (1 - spread) if mean_s else None,

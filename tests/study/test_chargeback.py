@@ -24,8 +24,8 @@ from dovetail.study.chargeback import (
     CHARGE_COLUMNS,
     IDLE,
     NOBODY,
-    Holdings,
-    Payers,
+    ChargedLabel,
+    HeldSpans,
     chargeback,
     holdings_of,
     payers,
@@ -48,7 +48,7 @@ def on_gpu(
     return Segment(job, placement, start_s, start_s, end_s, 0.0, 0)
 
 
-def paid(held: Holdings) -> dict[int, float]:
+def paid(held: HeldSpans) -> dict[int, float]:
     """Returns the GPU-seconds that each job pays for."""
     gpu_s = (held.end_s - held.start_s) * held.gpus
     return {int(job): float(gpu_s[held.job == job].sum()) for job in np.unique(held.job)}
@@ -86,7 +86,7 @@ def test_gpus_of_several_nodes_have_the_types_of_their_nodes() -> None:
     segment = Segment(0, Placement(((0, 2), (1, 1))), 0.0, 0.0, HOUR_S, 0.0, 0)
     table = chargeback(
         holdings_of([segment], cluster),
-        Payers("user", ["ann"]),
+        ChargedLabel("user", ["ann"]),
         RELATIVE,
         prices=GpuPrices({"a100": 2.0, "h100": 5.0}),
         to_s=HOUR_S,
@@ -105,7 +105,7 @@ def checked(story: Story) -> None:
     held = holdings_of(story.tally.segments, story.scene.cluster)
     whole = story.tally.integrals["held"]
     assert held.gpu_s == pytest.approx(whole, rel=1e-9, abs=1e-9)
-    who = Payers("user", [f"user{job % 3}" for job in range(len(story.scene.trace))])
+    who = ChargedLabel("user", [f"user{job % 3}" for job in range(len(story.scene.trace))])
     months = Months(0.0, epoch_s=1.7112e9, zone="Europe/Berlin")  # ends a month in the run
     table = chargeback(held, who, months)
     assert table["gpu_hours"].sum() * HOUR_S == pytest.approx(whole, rel=1e-9, abs=1e-9)
@@ -152,7 +152,7 @@ def test_idle_gpus_are_a_row_or_divided_by_gpu_hours() -> None:
         ],
         cluster,
     )
-    who, prices = Payers("user", ["ann", "bob"]), GpuPrices({}, 2.0)
+    who, prices = ChargedLabel("user", ["ann", "bob"]), GpuPrices({}, 2.0)
     # 16 GPU-hours are there, 4 and 6 are held, 6 idle.
     apart, shared = (
         chargeback(
@@ -184,7 +184,7 @@ def test_a_job_over_midnight_is_divided_between_the_months_of_its_zone() -> None
     april_s = 1711922400.0
     segment = Segment(0, Placement(((0, 1),)), april_s - 2 * HOUR_S, 0.0, april_s + HOUR_S, 0.0, 0)
     held = holdings_of([segment], ONE)
-    who = Payers("user", ["ann"])
+    who = ChargedLabel("user", ["ann"])
     local = chargeback(held, who, months_of(april_s, "", "Europe/Berlin"), from_s=april_s)
     assert local.select("month", "gpu_hours").rows() == [("2024-03", 2.0), ("2024-04", 1.0)]
     utc = chargeback(held, who, months_of(april_s, "", ""), from_s=april_s)
@@ -268,9 +268,9 @@ def test_a_cluster_that_is_too_small_for_the_log_is_refused() -> None:
 
 def test_the_first_label_that_jobs_name_pays() -> None:
     trace = trace_of(Row(1, 1.0, user="ann", queue="dev"), Row(1, 1.0, user="bob"))
-    assert payers(trace, "") == Payers("queue", ["dev", NOBODY])
-    assert payers(trace, "user") == Payers("user", ["ann", "bob"])
-    assert payers(trace_of(Row(1, 1.0)), "") == Payers("account", [NOBODY])
+    assert payers(trace, "") == ChargedLabel("queue", ["dev", NOBODY])
+    assert payers(trace, "user") == ChargedLabel("user", ["ann", "bob"])
+    assert payers(trace_of(Row(1, 1.0)), "") == ChargedLabel("account", [NOBODY])
     with pytest.raises(InputError, match="no job names its account"):
         payers(trace, "account")
 
@@ -300,5 +300,5 @@ def test_jobs_that_still_run_are_charged_up_to_the_last_moment() -> None:
 
 
 def test_nobody_holds_anything_and_nothing_is_charged() -> None:
-    table = chargeback(holdings_of([], ONE), Payers("user", []), RELATIVE)
+    table = chargeback(holdings_of([], ONE), ChargedLabel("user", []), RELATIVE)
     assert table.is_empty()

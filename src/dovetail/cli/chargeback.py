@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dovetail.core.cluster import Cluster
     from dovetail.core.trace import Trace
-    from dovetail.study.chargeback import Holdings
+    from dovetail.study.chargeback import HeldSpans
 
 EVENTS = "events.jsonl"
 
@@ -31,7 +31,7 @@ class _Source:
     """What jobs held, on which cluster if it is known, and where that is from, in words."""
 
     trace: Trace
-    held: Holdings
+    held: HeldSpans
     cluster: Cluster | None
     words: str
 

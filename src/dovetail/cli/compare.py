@@ -80,7 +80,6 @@ def compare(
     from dovetail.study.traces import with_models
 
     options = read_options(option_texts)
-    replication = Replication(windows, window_days * DAY_S, seeds)
     with output_folder(output) as folder:
         jobs = load_trace(trace, format_name, None)
         check_window(jobs, options)
@@ -92,7 +91,7 @@ def compare(
                 options,
                 baseline=baseline,
                 site=site,
-                replication=replication,
+                replication=Replication(windows, window_days * DAY_S, seeds),
                 assign=with_models if assign_models else None,
                 processes=processes,
                 keep_spans=folder is not None,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dovetail.shadow.advice import Advice
     from dovetail.shadow.slurm_commands import SlurmSource
     from dovetail.shadow.snapshot import Snapshot
-    from dovetail.shadow.worth import Side, Worth
+    from dovetail.shadow.worth import ShadowSide, Worth
 
 FILE = click.Path(path_type=Path)
 SHOWN = 10
@@ -224,7 +224,7 @@ def _print_worth(result: Worth) -> None:
         f"{counted(result.looks, 'look')}, {counted(result.jobs, 'job')} waited or came"
     )
     click.echo(f"  {'':24}{'recorded':>12}{'simulated':>12}  {result.policy}")
-    rows: Sequence[tuple[str, str, Side, Side]] = (
+    rows: Sequence[tuple[str, str, ShadowSide, ShadowSide]] = (
         ("mean wait, s", "wait_s", real, ours),
         ("median wait, s", "median_wait_s", real, ours),
         ("jobs started", "started", real, ours),

@@ -335,7 +335,10 @@ def _below(specs: Mapping[str, QueueSpec] | Mapping[str, AccountSpec], name: str
 
 
 def _path(specs: Mapping[str, QueueSpec] | Mapping[str, AccountSpec], name: str) -> Iterator[str]:
-    """Yields a queue or account and those above it."""
+    """Yields a queue or account and those above it; one without a parent may have no name."""
     while name in specs:
         yield name
-        name = specs[name].parent
+        above = specs[name].parent
+        if above == name:
+            return
+        name = above

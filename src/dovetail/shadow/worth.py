@@ -39,7 +39,7 @@ ENDLESS_S = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ShadowSide:
     """One side of the comparison, within the time since the log began.
 
     `wait_s` is the mean time without GPUs of the jobs that waited at all or came since, counted to
@@ -62,8 +62,8 @@ class Worth:
     end_s: float
     looks: int
     jobs: int
-    recorded: Side
-    simulated: Side
+    recorded: ShadowSide
+    simulated: ShadowSide
     sooner: int
     later: int
     preemptions: int
@@ -293,8 +293,10 @@ def _compared(log: ShadowLog, case: _Case, waits: _Waits, caveats: list[str]) ->
     )
 
 
-def _side(wait_s: Floats, start_s: Floats, end_s: Floats, used: float, until_s: float) -> Side:
-    return Side(
+def _side(
+    wait_s: Floats, start_s: Floats, end_s: Floats, used: float, until_s: float
+) -> ShadowSide:
+    return ShadowSide(
         wait_s=float(wait_s.mean()),
         median_wait_s=float(np.median(wait_s)),
         started=int((start_s <= until_s).sum()),

@@ -46,7 +46,7 @@ CHARGE_COLUMNS: Mapping[str, type[pl.DataType]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
+class HeldSpans:
     """GPUs held by jobs, as columns: job `job[i]` pays for `gpus[i]` GPUs of type `gpu_type[i]`.
 
     `gpu_type` holds positions in `types`.
@@ -71,9 +71,9 @@ _Stay = tuple[float, float, int, float]
 """start_s, end_s, job, weight: one worker on one named GPU."""
 
 
-def _holdings(rows: Iterable[Held], types: tuple[str, ...]) -> Holdings:
+def _holdings(rows: Iterable[Held], types: tuple[str, ...]) -> HeldSpans:
     job, kind, start_s, end_s, gpus = zip(*rows, strict=True) if (rows := list(rows)) else [()] * 5
-    return Holdings(
+    return HeldSpans(
         np.array(job, np.int64),
         np.array(kind, np.int64),
         np.array(start_s, np.float64),
@@ -83,7 +83,7 @@ def _holdings(rows: Iterable[Held], types: tuple[str, ...]) -> Holdings:
     )
 
 
-def holdings_of(segments: Sequence[Segment], cluster: Cluster) -> Holdings:
+def holdings_of(segments: Sequence[Segment], cluster: Cluster) -> HeldSpans:
     """Returns what each job pays for in a run, by the rule of this module."""
     types = tuple(dict.fromkeys(group.gpu_type for group in cluster.groups))
     code_of_node = [types.index(cluster.groups[g].gpu_type) for g in cluster.node_group]
@@ -122,7 +122,7 @@ def _divided(stays: Sequence[_Stay]) -> Iterator[tuple[int, float, float, float]
             yield job, start_s, end_s, weight / whole
 
 
-def recorded_holdings(trace: Trace, cluster: Cluster | None, where: str) -> tuple[Holdings, int]:
+def recorded_holdings(trace: Trace, cluster: Cluster | None, where: str) -> tuple[HeldSpans, int]:
     """Returns what each job held by the log's own record, and how many jobs never started.
 
     A job that restarted is charged for all its time with GPUs, as one run up to its last end. Where
@@ -155,7 +155,7 @@ def recorded_holdings(trace: Trace, cluster: Cluster | None, where: str) -> tupl
     started = np.isfinite(recorded.start_s) & (ran_s > 0)
     codes = np.array([code_of[text] for text in texts], np.int64)
     rows = np.flatnonzero(started)
-    held = Holdings(
+    held = HeldSpans(
         rows,
         codes[rows],
         (end_s - ran_s)[rows],
@@ -167,7 +167,7 @@ def recorded_holdings(trace: Trace, cluster: Cluster | None, where: str) -> tupl
 
 
 @dataclass(frozen=True, slots=True)
-class Payers:
+class ChargedLabel:
     """Who pays for each job: the label of the rows and its values."""
 
     by: str
@@ -177,7 +177,7 @@ class Payers:
 PAYER_LABELS = ("account", "queue", "user")
 
 
-def payers(trace: Trace, by: str) -> Payers:
+def payers(trace: Trace, by: str) -> ChargedLabel:
     """Returns who pays; without `by`, the first of account, queue and user that the jobs name.
 
     Raises InputError if no job names the one that is asked for.
@@ -185,15 +185,15 @@ def payers(trace: Trace, by: str) -> Payers:
     for label in (by,) if by else PAYER_LABELS:
         texts = getattr(trace.jobs, label).texts()
         if any(texts):
-            return Payers(label, [text or NOBODY for text in texts])
+            return ChargedLabel(label, [text or NOBODY for text in texts])
     if by:
         raise InputError("--by", f"no job names its {by}", "choose another of account, queue, user")
-    return Payers("account", [NOBODY] * len(trace))
+    return ChargedLabel("account", [NOBODY] * len(trace))
 
 
 def chargeback(
-    held: Holdings,
-    payer: Payers,
+    held: HeldSpans,
+    payer: ChargedLabel,
     months: Months,
     *,
     cluster: Cluster | None = None,
@@ -223,16 +223,16 @@ def chargeback(
     return frame if prices is None else _priced(frame, prices)
 
 
-def _first(held: Holdings, from_s: float) -> float:
+def _first(held: HeldSpans, from_s: float) -> float:
     return min(from_s, float(held.start_s.min(initial=np.inf)))
 
 
-def _last(held: Holdings, to_s: float) -> float:
+def _last(held: HeldSpans, to_s: float) -> float:
     return max(to_s, float(held.end_s.max(initial=-np.inf)))
 
 
 def _idle(
-    held: Holdings, hours: Floats, cluster: Cluster | None, low_s: float, high_s: float, label: str
+    held: HeldSpans, hours: Floats, cluster: Cluster | None, low_s: float, high_s: float, label: str
 ) -> dict[str, float]:
     """Returns the GPU-hours of each type that nobody held. Raises InputError below zero."""
     if cluster is None:

@@ -16,9 +16,10 @@ from dovetail.control.loop import check_needs
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.job import Bools, Floats
-from dovetail.core.policy import parse_policy, spell
+from dovetail.core.policy import Policy, parse_policy, spell
 from dovetail.core.trace import ENDS, TIMEOUT, Trace
 from dovetail.core.units import HOUR_S, MINUTE_S
+from dovetail.forecast.available import resolved
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.record.metrics import nearest_rank
 from dovetail.study.cells import CellOutcome, CellRunner, Premise, with_longest_limit
@@ -88,13 +89,18 @@ def check_cells(premise: Premise, cells: Sequence[GridCell]) -> None:
             "the file names nodes by number, and other clusters have other numbers",
             "leave --capacity out, or keep the cluster as it is",
         )
-    knows: dict[float | None, frozenset[str]] = {}
+    limited: dict[float | None, Trace] = {}
+    knows: dict[tuple[float | None, str], frozenset[str]] = {}
     for setting in (cell.setting for cell in cells):
-        if setting.limit_s not in knows:
-            limited = with_longest_limit(trace, setting.limit_s, exempt=premise.exempt)
-            forecast = parse_forecast(options.forecast, limited, options.seed)
-            knows[setting.limit_s] = granted(forecast)
-        check_needs(parse_policy(setting.policy), knows[setting.limit_s], options.without)
+        if setting.limit_s not in limited:
+            limited[setting.limit_s] = with_longest_limit(
+                trace, setting.limit_s, exempt=premise.exempt
+            )
+        policy, jobs = parse_policy(setting.policy), limited[setting.limit_s]
+        told = resolved(options.forecast, policy, jobs.jobs)
+        if (setting.limit_s, told) not in knows:
+            knows[setting.limit_s, told] = granted(parse_forecast(told, jobs, options.seed))
+        check_needs(policy, knows[setting.limit_s, told], options.without)
 
 
 def whatif(
@@ -278,13 +284,23 @@ def premise_sentence(premise: Premise, base: GridCell) -> str:
         for g in setting.cluster.groups
     )
     name = spell(parse_policy(setting.policy)).partition(":")[0]
-    forecast = premise.options.forecast
-    lengths = f"{forecast} (the true ones)" if forecast == "known" else forecast
+    lengths = lengths_words(premise.options.forecast, parse_policy(setting.policy), premise.trace)
     return (
         f"Users do not react: the same {len(premise.trace):,} jobs are submitted at the same times "
         f"in every row. Base: {name} on {cluster}, job lengths: {lengths}."
         + (f" By default: {', '.join(premise.defaults)}." if premise.defaults else "")
     )
+
+
+def lengths_words(forecast: str, policy: Policy, trace: Trace) -> str:
+    """Returns what the policy of the base is told of job lengths."""
+    told = resolved(forecast, policy, trace.jobs)
+    return {
+        "known": "known (the true ones)",
+        "limit": "the users' time limits",
+        "predicted": "predicted from earlier jobs",
+        "unknown": "not used",
+    }.get(told, told)
 
 
 def left_out_warnings(trace: Trace, table: pl.DataFrame) -> list[str]:

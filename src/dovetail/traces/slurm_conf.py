@@ -21,7 +21,7 @@ KINDS = ("nodename", "partitionname")
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmNode:
+class ConfNode:
     """A node of slurm.conf."""
 
     name: str
@@ -45,7 +45,7 @@ class SlurmConf:
     """A slurm.conf. The keys of `settings` are in lower case."""
 
     settings: Mapping[str, str]
-    nodes: tuple[SlurmNode, ...]
+    nodes: tuple[ConfNode, ...]
     partitions: tuple[SlurmPartition, ...]
 
     def items_of(self, key: str) -> list[str]:
@@ -111,7 +111,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         joined = ""
 
 
-def _nodes(where: str, row: Mapping[str, str]) -> Iterator[SlurmNode]:
+def _nodes(where: str, row: Mapping[str, str]) -> Iterator[ConfNode]:
     gpus, kinds = 0, set[str]()
     for gres in row.get("gres", "").split(","):
         match = _GPU.fullmatch(gres.strip())
@@ -121,7 +121,7 @@ def _nodes(where: str, row: Mapping[str, str]) -> Iterator[SlurmNode]:
     if len(kinds) > 1:
         raise InputError(where, f"its nodes have several types of GPUs: {', '.join(sorted(kinds))}")
     for name in _hosts(where, row["nodename"]):
-        yield SlurmNode(
+        yield ConfNode(
             name,
             gpus,
             next(iter(kinds), ""),

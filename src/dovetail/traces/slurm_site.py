@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from dovetail.core.errors import InputError
-from dovetail.traces.slurm_conf import SlurmConf, SlurmNode
+from dovetail.traces.slurm_conf import ConfNode, SlurmConf
 
 MB_PER_GB = 1024
 WEIGHTS = {
@@ -153,7 +153,7 @@ def _groups(conf: SlurmConf, left_out: list[str]) -> Iterator[str]:
         for node in with_gpus
     }
     groups: dict[str, tuple[str, ...]] = {}
-    kind: Callable[[SlurmNode], tuple[object, ...]] = lambda node: (  # noqa: E731
+    kind: Callable[[ConfNode], tuple[object, ...]] = lambda node: (  # noqa: E731
         node.gpus,
         node.gpu_type,
         node.cpus,

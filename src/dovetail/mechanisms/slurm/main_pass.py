@@ -64,7 +64,7 @@ class MainPass:
         nodes, _ = c.outside_reservations(
             job, self._nodes & c.nodes_of(job), c.view.now, float(self.queue.limit_s[place])
         )
-        empty = not self._nodes & c.site.nodes_for(partition, "")
+        empty = not self._nodes & c.site.nodes_for(partition)
         came = c.try_start(job, nodes)
         if came == STARTED:
             return
@@ -79,7 +79,7 @@ class MainPass:
             self._failed.add(group)
         elif not self._passed_over(place):
             self._failed.add(group)
-            self._nodes &= ~c.site.nodes_for(partition, "")
+            self._nodes &= ~c.site.nodes_for(partition)
 
     def _passed_over(self, place: int) -> bool:
         """True if a job is too young or too low to hold up its partition."""

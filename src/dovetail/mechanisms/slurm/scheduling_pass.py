@@ -49,9 +49,19 @@ class SchedulingPass:
         return self.view.jobs.queue[job]
 
     def nodes_of(self, job: int) -> int:
-        """Returns the nodes of a job's partition that have its type of GPUs."""
-        jobs = self.view.jobs
-        return self.site.nodes_for(jobs.queue[job], jobs.gpu_type[job])
+        """Returns the nodes of a job's partition that have its type of GPUs.
+
+        Of several types or places it takes the first that has room, now or else ever.
+        """
+        occupancy, shape = self.draft.occupancy, self.view.shape(job)
+        sets = [one & self.site.nodes for one in occupancy.node_sets.near(shape)]
+        if len(sets) < 2:
+            return sets[0] if sets else 0
+        for gpus in (occupancy.free, self.view.cluster.capacity):
+            for one in sets:
+                if sum(n for node, n in enumerate(gpus) if one >> node & 1) >= shape.gpus:
+                    return one
+        return sets[0]
 
     def limit_s(self, job: int) -> float:
         """Returns a job's time limit."""

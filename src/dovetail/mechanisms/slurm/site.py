@@ -85,10 +85,9 @@ class Site:
             levels=_levels(qos),
         )
 
-    def nodes_for(self, queue: str, gpu_type: str) -> int:
-        """Returns the nodes of a partition that have GPUs of a type; "" is any."""
-        nodes = self.nodes_of_queue.get(queue, self.nodes)
-        return nodes & self.nodes_of_type.get(gpu_type, 0) if gpu_type else nodes
+    def nodes_for(self, queue: str) -> int:
+        """Returns the nodes of a partition."""
+        return self.nodes_of_queue.get(queue, self.nodes)
 
     def type_of(self, queue: str, gpu_type: str) -> str:
         """Returns the type of GPUs that a job gets; "" if it may get several."""
