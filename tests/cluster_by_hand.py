@@ -12,6 +12,7 @@ from pathlib import Path
 from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Reason
 from dovetail.core.placement import Placement
+from dovetail.core.tenants import QueueSpec
 from dovetail.live.edges.protocols import Incoming, JournalEntry
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import GangMember, JobRecord
@@ -51,6 +52,7 @@ class ByHand:
     nodes: int = 1
     gpus: int = 2
     paced: bool = False
+    queues: tuple[QueueSpec, ...] = ()
     come: list[Incoming] = field(default_factory=list)
     clock: StillClock = field(default_factory=StillClock)
 
@@ -63,7 +65,7 @@ class ByHand:
         self.intake = Intake(
             committer,
             clock=self.clock,
-            cluster=Cluster.uniform(self.nodes, self.gpus),
+            cluster=replace(Cluster.uniform(self.nodes, self.gpus), queues=self.queues),
             put=self.come.append,
         )
         info = ServerInfo(PONG, self.folder, self.paced)
@@ -117,10 +119,10 @@ def spec(name: str = "job", **fields: object) -> JobSpec:
 
 
 @contextmanager
-def by_hand() -> Iterator[ByHand]:
+def by_hand(*queues: str) -> Iterator[ByHand]:
     """Gives a cluster in a folder whose name is short enough for a socket."""
     folder = Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp"))
-    cluster = ByHand(folder)
+    cluster = ByHand(folder, queues=tuple(map(QueueSpec, queues)))
     try:
         yield cluster
     finally:

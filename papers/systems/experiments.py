@@ -121,7 +121,7 @@ def _heard(belief: str, policy: Policy) -> str:
 
 
 PACKAGE = "dovetail.policies."
-LEFT_OUT = ("no-op", "ticked", "heavy-edge")
+LEFT_OUT = ("no-op", "ticked", "heavy-edge", "slurm", "tenancy")
 """Does nothing; wraps any policy; as it stands, the same as its preset wcs-subtime."""
 BASELINE = "srtf"
 POLLUX = "pollux:population=20,generations=20"

@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = [
     "simulate",
     "compare",
+    "whatif",
+    "chargeback",
     "bound",
     "policies",
     "models",
@@ -30,6 +32,7 @@ OURS = [
     "cluster",
     "trace",
     "replay",
+    "shadow",
     "up",
     "down",
     "submit",
@@ -132,7 +135,7 @@ def test_trouble_becomes_one_line_and_an_exit_code(
     def fail(*_: object, **__: object) -> None:
         raise trouble
 
-    monkeypatch.setattr("dovetail.study.traces.open_traces", fail)
+    monkeypatch.setattr("dovetail.study.traces.open_rows", fail)
     said = shell("bound", "file.csv")
     assert (said.code, said.out) == (code, "")
     assert said.err.splitlines()[-1] == f"dovetail: {said.err.splitlines()[-1][10:]}"

@@ -96,20 +96,23 @@ def test_gpus_of_another_type_are_not_free_for_a_job(cluster: ByHand) -> None:
     assert "2 GPUs are free, at most 2 on one node" in why(cluster, 1).evidence
 
 
-def test_gpus_that_another_queue_owns_are_not_free_for_a_job(cluster: ByHand) -> None:
-    submit(cluster, Submission(spec(queue="big")), Submission(spec(queue="any")))
-    assert cluster.picture is not None
-    nodes = (
-        NodeStatus(0, "up", ("a", "b"), 99.5, closed_to=("big",)),
-        NodeStatus(1, "up", ("a", "b"), 99.5),
-    )
-    cluster.picture = replace(cluster.picture, nodes=nodes)
-    cluster.wait([1, 2], Reason("Resources", job=1))
-    assert "2 GPUs are free, at most 2 on one node" in why(cluster, 1).evidence
-    assert "4 GPUs are free, at most 2 on one node" in why(cluster, 2).evidence
-    cluster.picture = replace(cluster.picture, nodes=(nodes[0], replace(nodes[1], state="down")))
-    assert why(cluster, 1).code == "ReqNodeNotAvail"
-    assert why(cluster, 2).code != "ReqNodeNotAvail"
+def test_gpus_that_another_queue_owns_are_not_free_for_a_job() -> None:
+    with by_hand("big", "any") as cluster:
+        submit(cluster, Submission(spec(queue="big")), Submission(spec(queue="any")))
+        assert cluster.picture is not None
+        nodes = (
+            NodeStatus(0, "up", ("a", "b"), 99.5, closed_to=("big",)),
+            NodeStatus(1, "up", ("a", "b"), 99.5),
+        )
+        cluster.picture = replace(cluster.picture, nodes=nodes)
+        cluster.wait([1, 2], Reason("Resources", job=1))
+        assert "2 GPUs are free, at most 2 on one node" in why(cluster, 1).evidence
+        assert "4 GPUs are free, at most 2 on one node" in why(cluster, 2).evidence
+        cluster.picture = replace(
+            cluster.picture, nodes=(nodes[0], replace(nodes[1], state="down"))
+        )
+        assert why(cluster, 1).code == "ReqNodeNotAvail"
+        assert why(cluster, 2).code != "ReqNodeNotAvail"
 
 
 @pytest.mark.parametrize(

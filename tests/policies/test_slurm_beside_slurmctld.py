@@ -63,7 +63,7 @@ def test_priorities_at_submission_are_slurms_to_the_digit(monkeypatch: pytest.Mo
     users = record.trace.jobs.user
     apart = {j for j, points in ours.items() if points != record.first_priority[j]}
     assert len(ours) == len(record.trace)
-    assert len(apart) <= 20 and {users.text(job) for job in apart} == {"games", "man"}
+    assert len(apart) <= 20 and {users[job] for job in apart} == {"games", "man"}
 
 
 def test_other_policies_do_not() -> None:
