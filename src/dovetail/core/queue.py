@@ -65,28 +65,13 @@ class ReadableQueue(Protocol):
         """Returns the first waiting job of a shape submitted behind `after`, at most so long."""
 
 
-class WaitingQueue:
-    """Waiting jobs by shape, each shape sorted by (key, job)."""
+class JobsByShape:
+    """Jobs split by shape, each shape sorted by (key, job): what every queue reads alike."""
 
-    def __init__(self, shape_of: Sequence[int], shapes: Sequence[Shape]) -> None:
-        self.shape_of: list[int] = list(shape_of)
-        self.shapes: list[Shape] = list(shapes)
-        self._number = {shape: number for number, shape in enumerate(shapes)}
-        self._key: dict[int, float] = {}
-        self._lists: list[SortedList] = [SortedList() for _ in shapes]
-        self._active: dict[int, SortedList] = {}
-        self._lengths: _Lengths | None = None
-
-    def admit(self, shapes: Sequence[Shape]) -> None:
-        """Adds the shapes of new jobs; a new shape is numbered when it first appears."""
-        for shape in shapes:
-            number = self._number.setdefault(shape, len(self.shapes))
-            if number == len(self.shapes):
-                self.shapes.append(shape)
-                self._lists.append(SortedList())
-            self.shape_of.append(number)
-            if self._lengths is not None:
-                self._lengths.admit(number)
+    shape_of: Sequence[int]
+    shapes: Sequence[Shape]
+    _key: dict[int, float]
+    _active: Mapping[int, Sequence[Entry]]
 
     def __len__(self) -> int:
         return len(self._key)
@@ -107,26 +92,6 @@ class WaitingQueue:
     def key(self, job: int) -> float:
         """Returns the key of a waiting job."""
         return self._key[job]
-
-    def add(self, job: int, key: float) -> None:
-        """Adds a job to the queue; only a world calls it."""
-        self._key[job] = key
-        shape = self.shape_of[job]
-        entries = self._lists[shape]
-        entries.add((key, job))
-        self._active[shape] = entries
-        if self._lengths is not None:
-            self._lengths.add(job)
-
-    def remove(self, job: int) -> None:
-        """Removes a job from the queue; only a world calls it."""
-        shape = self.shape_of[job]
-        entries = self._lists[shape]
-        entries.remove((self._key.pop(job), job))
-        if not entries:
-            del self._active[shape]
-        if self._lengths is not None:
-            self._lengths.remove(job)
 
     def columns(self) -> tuple[Ints, Floats]:
         """Returns the waiting jobs and their keys, in no particular order."""
@@ -151,8 +116,52 @@ class WaitingQueue:
 
     def of_shape(self, shape: int) -> Iterator[int]:
         """Yields the waiting jobs of one shape in order."""
-        for _, job in self._lists[shape]:
+        for _, job in self._active.get(shape, ()):
             yield job
+
+
+class WaitingQueue(JobsByShape):
+    """Waiting jobs by shape, each shape sorted by (key, job)."""
+
+    def __init__(self, shape_of: Sequence[int], shapes: Sequence[Shape]) -> None:
+        self.shape_of: list[int] = list(shape_of)
+        self.shapes: list[Shape] = list(shapes)
+        self._number = {shape: number for number, shape in enumerate(shapes)}
+        self._key: dict[int, float] = {}
+        self._lists: list[SortedList] = [SortedList() for _ in shapes]
+        self._active: dict[int, SortedList] = {}
+        self._lengths: _Lengths | None = None
+
+    def admit(self, shapes: Sequence[Shape]) -> None:
+        """Adds the shapes of new jobs; a new shape is numbered when it first appears."""
+        for shape in shapes:
+            number = self._number.setdefault(shape, len(self.shapes))
+            if number == len(self.shapes):
+                self.shapes.append(shape)
+                self._lists.append(SortedList())
+            self.shape_of.append(number)
+            if self._lengths is not None:
+                self._lengths.admit(number)
+
+    def add(self, job: int, key: float) -> None:
+        """Adds a job to the queue; only a world calls it."""
+        self._key[job] = key
+        shape = self.shape_of[job]
+        entries = self._lists[shape]
+        entries.add((key, job))
+        self._active[shape] = entries
+        if self._lengths is not None:
+            self._lengths.add(job)
+
+    def remove(self, job: int) -> None:
+        """Removes a job from the queue; only a world calls it."""
+        shape = self.shape_of[job]
+        entries = self._lists[shape]
+        entries.remove((self._key.pop(job), job))
+        if not entries:
+            del self._active[shape]
+        if self._lengths is not None:
+            self._lengths.remove(job)
 
     def index_lengths(self, length_s: Sequence[float]) -> None:
         """Makes `first_behind` available; jobs must wait in order of submission."""
