@@ -17,6 +17,7 @@ CLUSTER = Cluster(
         QueueSpec("top", quota_gpus=6),
         QueueSpec("vision", parent="top", groups=("small",)),
         QueueSpec("typed", limits=(("a100", 2),)),
+        QueueSpec("owned", accounts=("x",)),
     ),
     accounts=(
         AccountSpec("lab", users=(("ann", 1), ("bob", 1)), max_gpus_per_user=4),
@@ -57,7 +58,11 @@ def gang(gpus: int) -> dict[str, int]:
             r"reservation 'course' is over",
         ),
         ({"qos": "short", "time_limit_s": 7200.0}, r"qos 'short' allows 1 h"),
-        ({"queue": "vision", "user": "bob", "account": "x", **gang(7)}, r"queue top may hold 6"),
+        ({"queue": "vision", "user": "bob", "account": "lab", **gang(7)}, r"queue top may hold 6"),
+        (
+            {"queue": "vision", "user": "bob", "account": "x"},
+            r"jobs of user 'bob' and account 'x' belong to queue 'owned' \(leave --queue out\)",
+        ),
         ({"queue": "vision", **gang(3)}, r"3 GPUs are more than queue 'vision' may have"),
         ({"queue": "typed", **gang(5)}, r"user ann in account lab may hold 4 GPUs"),
         ({"queue": "typed", **gang(4)}, r"4 GPUs are more than queue 'typed' may have"),
@@ -87,6 +92,12 @@ def test_what_is_not_named_is_implied() -> None:
     assert settled(qos="short", time_limit_s=60.0).time_limit_s == 60.0
     plain = settled(cluster=Cluster.uniform(1, 4))
     assert plain == JobSpec("job", ("true",), "/", user="ann")
+
+
+def test_a_job_of_an_account_with_a_queue_gets_that_queue() -> None:
+    assert settled(user="bob", account="x").queue == "owned"
+    assert settled(user="bob", account="x", queue="owned").queue == "owned"
+    assert settled(user="bob", account="lab").queue == ""
 
 
 def test_policies_that_heed_priorities_take_them() -> None:

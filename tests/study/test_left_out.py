@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from builders import Row, trace_of
-from dovetail.core.cluster import Cluster
+from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError
 from dovetail.core.job import Labels
+from dovetail.core.tenants import QueueSpec
 from dovetail.core.trace import Recorded, Trace
 from dovetail.study.left_out import check_left_out, ignored_types, left_out
 from dovetail.study.options import Options
@@ -42,6 +43,45 @@ def test_types_that_no_group_names_are_ignored_aloud() -> None:
     (note,) = check_left_out(trace, options("2x4"))
     assert "a100, v100" in note and "ignored" in note
     assert check_left_out(typed("", ""), options("2x4")) == []
+
+
+def in_accounts(*accounts: str) -> Trace:
+    """Returns jobs of accounts, all in one partition."""
+    trace = typed(*("" for _ in accounts))
+    queue = Labels.of(["gpu"] * len(accounts))
+    return replace(trace, jobs=replace(trace.jobs, account=Labels.of(accounts), queue=queue))
+
+
+def shared_by(*queues: QueueSpec) -> Options:
+    return Options(Cluster((NodeGroup("all", 2, 4),), queues=queues))
+
+
+def test_jobs_belong_to_the_queue_of_their_user_else_of_their_account() -> None:
+    trace = in_accounts("vision", "speech", "vision", "nlp")
+    users = Labels.of(["ann", "ann", "bob", "bob"])
+    trace = replace(trace, jobs=replace(trace.jobs, user=users))
+    ours = shared_by(QueueSpec("prod", accounts=("vision",)), QueueSpec("spot", users=("ann",)))
+    kept, _ = placeable(trace, ours)
+    assert kept.jobs.queue.texts() == ["spot", "spot", "prod", "gpu"]
+    assert placeable(kept, ours)[0].jobs.queue.texts() == ["spot", "spot", "prod", "gpu"]
+
+
+def test_a_guarantee_of_an_account_that_is_no_queue_stops_the_run() -> None:
+    trace = in_accounts("vision", "speech")
+    wrong = shared_by(QueueSpec("vision", guaranteed=(("", 4),)))
+    mend = re.escape("""add accounts = ["vision"] to the queue""")
+    with pytest.raises(InputError, match=f"among its accounts .*{mend}"):
+        check_left_out(trace, wrong)
+    idle = shared_by(QueueSpec("gpu", weight=2), QueueSpec("prod", guaranteed=(("", 4),)))
+    (note,) = check_left_out(trace, idle)
+    assert "gives rights to 'prod', and no job is in this queue" in note
+    owned = shared_by(QueueSpec("prod", guaranteed=(("", 4),), accounts=("vision",)))
+    assert check_left_out(trace, owned) == []
+
+
+def test_rights_of_a_parent_count_if_a_queue_below_has_jobs() -> None:
+    queues = (QueueSpec("top", weight=2), QueueSpec("gpu", parent="top"))
+    assert check_left_out(in_accounts("a"), shared_by(*queues)) == []
 
 
 def test_capitals_of_a_type_do_not_matter() -> None:

@@ -46,6 +46,8 @@ tier = "guaranteed"
 name = "spot"
 tier = "spot"
 quota_gpus = 6
+accounts = ["students"]
+users = ["eve"]
 
 [[account]]
 name = "lab"
@@ -101,7 +103,7 @@ def test_a_file_states_all_who_share_the_cluster(tmp_path: Path) -> None:
             guaranteed=(("a100", 4),),
             tier="guaranteed",
         ),
-        QueueSpec("spot", quota_gpus=6, tier="spot"),
+        QueueSpec("spot", quota_gpus=6, tier="spot", accounts=("students",), users=("eve",)),
     )
     assert cluster.accounts == (
         AccountSpec("lab", shares=3),

@@ -28,6 +28,7 @@ class QueueSpec:
     where 0 means none of that type.
     `guaranteed` GPUs are lent while they idle and come back on demand. `groups` are the node
     groups where its jobs may run; none means all. `weight` divides what is left among siblings.
+    Jobs of its `accounts` and `users` belong to it, whatever queue they name.
     """
 
     name: str
@@ -39,6 +40,14 @@ class QueueSpec:
     guaranteed: GpusByType = ()
     limits: GpusByType = ()
     tier: str = NORMAL
+    accounts: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+
+def queue_of(queues: Sequence[QueueSpec], named: str, account: str, user: str) -> str:
+    """Returns the queue of a job: that of its user, else that of its account, else as named."""
+    of_user = next((q.name for q in queues if user in q.users), "")
+    return of_user or next((q.name for q in queues if account in q.accounts), named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +138,7 @@ class Tenants:
         _check_tree(file, "reservation", [(r.name, "") for r in self.reservations])
         for queue in self.queues:
             _check_guarantee(file, queue, self.queues, groups)
+        _check_owners(file, self.queues)
         _check_total(file, self.queues, groups)
         names = [q.name for q in self.qos]
         for qos in self.qos:
@@ -162,6 +172,18 @@ def _check_tree(file: str, kind: str, pairs: Sequence[tuple[str, str]]) -> None:
                 raise InputError(where, f"its parents form a cycle: {' -> '.join(path)}")
             # A cycle further up is reported at the first queue that is part of it.
             parent = parent_of.get(parent, "") if path.count(parent) == 1 else ""
+
+
+def _check_owners(file: str, queues: Sequence[QueueSpec]) -> None:
+    for kind in ("accounts", "users"):
+        owner: dict[str, str] = {}
+        for queue in queues:
+            for name in getattr(queue, kind):
+                other = owner.setdefault(name, queue.name)
+                if other != queue.name:
+                    where = f"{file}, queue '{queue.name}'"
+                    what = f"{kind[:-1]} '{name}' belongs to queue '{other}' already"
+                    raise InputError(where, what, "name it in one queue")
 
 
 def installed_by_type(groups: Sequence[Machines]) -> dict[str, int]:

@@ -27,6 +27,7 @@ from dovetail.study.comparison_rows import (
 )
 from dovetail.study.inferred import with_inferred_capacity
 from dovetail.study.measured import COPIED, MeasuredRows, Scenes, answered, interval_columns
+from dovetail.study.on_cluster import on_cluster
 from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, ReplayInput, Task, run_tasks
 from dovetail.study.recorded import jct_of, site_of
@@ -263,7 +264,9 @@ def _notes(
     linear = first.number("jobs_without_model") or 0
     powers = {name: policy.powers for name, policy in policy_of.items()}
     notes += limit_notes(trace, options, powers, len(trace) - int(linear))
-    notes += tenant_notes(trace.jobs, options.cluster, policy_of.values())
+    notes += tenant_notes(
+        on_cluster(trace, options.cluster).jobs, options.cluster, policy_of.values()
+    )
     if any(run.gpu_seconds.get("slowdown", 0.0) < 0 for run in runs.values()):
         notes.append(
             "GPU-time slowed is below zero where sharing, or fewer GPUs than asked for, did more "

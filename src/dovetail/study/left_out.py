@@ -8,33 +8,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
-from dovetail.core.job import Labels, Shape
+from dovetail.core.job import Shape
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.trace import Trace
+from dovetail.study.on_cluster import on_cluster
 from dovetail.study.options import Options, adopted
+from dovetail.study.tenant_notes import queues_without_jobs
 from dovetail.traces.hardware import fitting_cluster, gpu_type_rows
 from dovetail.traces.loss import LEFT_OUT_MAX, Loss, gpu_seconds, loss_in_counts
-
-
-def typed_for(trace: Trace, cluster: Cluster) -> Trace:
-    """Returns the trace with GPU types as the cluster spells them, without if it names none."""
-    labels = trace.jobs.gpu_type
-    if not labels.names:
-        return trace
-    names = {g.gpu_type.casefold(): g.gpu_type for g in cluster.groups if g.gpu_type}
-    if not names:
-        return replace(trace, jobs=replace(trace.jobs, gpu_type=Labels.none(len(trace))))
-    spelt = [names.get(name.casefold(), name) for name in labels.names]
-    if spelt == list(labels.names):
-        return trace
-    texts = [spelt[code] if code >= 0 else "" for code in labels.codes.tolist()]
-    return replace(trace, jobs=replace(trace.jobs, gpu_type=Labels.of(texts)))
 
 
 def ignored_types(trace: Trace, cluster: Cluster) -> str:
@@ -53,7 +39,7 @@ def ignored_types(trace: Trace, cluster: Cluster) -> str:
 
 def left_out(trace: Trace, options: Options) -> Loss:
     """Returns the jobs that can never start on the cluster of a run, with the reasons."""
-    jobs = adopted(typed_for(trace, options.cluster), options.adopt, options.seed).jobs
+    jobs = adopted(on_cluster(trace, options.cluster), options.adopt, options.seed).jobs
     empty = Occupancy(options.cluster, jobs)
     shape_of, shapes = shapes_on(empty)
     why = [
@@ -80,12 +66,14 @@ def _reason(shape: Shape, cluster: Cluster) -> str:
 def check_left_out(trace: Trace, options: Options) -> list[str]:
     """Returns what a reader must know first: ignored GPU types, and jobs that are left out.
 
-    Raises InputError if the run, or the import of the trace, leaves out more of the jobs or of
-    their GPU-hours than `options.left_out_max`.
+    Also queues of the cluster's file that no job belongs to. Raises InputError if the run, or the
+    import of the trace, leaves out more of the jobs or of their GPU-hours than
+    `options.left_out_max`, or if such a queue has the name of an account or a user.
     """
     if not len(trace):
         return []
     notes = [note for note in (ignored_types(trace, options.cluster),) if note]
+    notes += queues_without_jobs(on_cluster(trace, options.cluster).jobs, options.cluster)
     never, unread = left_out(trace, options), loss_in_counts(trace)
     if never.exceeds(options.left_out_max):
         raise InputError("--cluster", f"it can never hold {never}", _mend(trace, never))

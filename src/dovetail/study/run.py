@@ -20,14 +20,12 @@ import dovetail.policies  # registers the policies
 from dovetail.control.loop import check_needs
 from dovetail.control.loop import run as run_loop
 from dovetail.core.beliefs import Forecast, Physics
-from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.job import Ints
 from dovetail.core.messages import Fact, Recorder
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.policy import KNOWLEDGE, Policy, name_of, spell
 from dovetail.core.trace import Trace
-from dovetail.core.units import NEVER_S
 from dovetail.forecast.available import resolved
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.physics.beliefs.noisy import believed
@@ -53,7 +51,7 @@ from dovetail.record.tenants import has_tenants, jain_index, share_frame, tenant
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
 from dovetail.study.inferred import with_inferred_capacity
-from dovetail.study.left_out import typed_for
+from dovetail.study.on_cluster import on_cluster, within_qos
 from dovetail.study.options import Options, adopted
 from dovetail.study.uncertainty import Interval, blocks, intervals
 from dovetail.version import __version__
@@ -104,23 +102,13 @@ def placeable(trace: Trace, options: Options) -> tuple[Trace, int]:
     """
     if not len(trace):
         raise InputError("trace", "it contains no usable job")
-    typed = typed_for(trace, options.cluster)
-    trace = within_qos(adopted(typed, options.adopt, options.seed), options.cluster)
+    named = on_cluster(trace, options.cluster)
+    trace = within_qos(adopted(named, options.adopt, options.seed), options.cluster)
     rows = fitting_rows(trace, options)
     if not len(rows):
         raise InputError("trace", "no job fits the cluster", "use a larger --cluster")
     left_out = len(trace) - len(rows)
     return (trace.take(rows) if left_out else trace), left_out
-
-
-def within_qos(trace: Trace, cluster: Cluster) -> Trace:
-    """Returns the trace with the time limit of each job at most that of its QOS."""
-    longest_s = {q.name: q.max_time_s for q in cluster.qos if q.max_time_s < NEVER_S}
-    jobs = trace.jobs
-    if not longest_s or not longest_s.keys() & set(jobs.qos.names):
-        return trace
-    most = np.array([longest_s.get(name, NEVER_S) for name in jobs.qos.texts()])
-    return replace(trace, jobs=replace(jobs, time_limit_s=np.minimum(jobs.time_limit_s, most)))
 
 
 def granted(forecast: Forecast) -> frozenset[str]:

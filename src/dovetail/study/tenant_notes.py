@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from dovetail.core.cluster import Cluster
+from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.policy import Policy, heeded, name_of
+from dovetail.core.tenants import NORMAL, QueueSpec
 
 
 def tenant_notes(jobs: JobTable, cluster: Cluster, policies: Iterable[Policy]) -> list[str]:
@@ -30,6 +34,42 @@ def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> lis
         what = "guarantees, weights, tiers, shares and priorities of the cluster's file"
         notes.append(f"{what[0].upper()}{what[1:]} have no effect with {whom} ({wrap}).")
     return notes
+
+
+def queues_without_jobs(jobs: JobTable, cluster: Cluster) -> list[str]:
+    """Returns a sentence on queues with rights of their own that no job belongs to.
+
+    Raises InputError if one has the name of an account or a user: that is whom it was meant for.
+    """
+    named = {jobs.queue.names[c] for c in np.unique(jobs.queue.codes).tolist() if c >= 0}
+    parent_of = {q.name: q.parent for q in cluster.queues}
+    used: set[str] = set()
+    for name in named:
+        while name and name not in used:
+            used.add(name)
+            name = parent_of.get(name, "")
+    idle = [q for q in cluster.queues if q.name not in used and _has_rights(q)]
+    for queue in idle:
+        for field, labels in (("accounts", jobs.account), ("users", jobs.user)):
+            if queue.name in labels.names:
+                raise InputError(
+                    f"--cluster, queue '{queue.name}'",
+                    f"no job is in this queue; the log has it among its {field}",
+                    f'add {field} = ["{queue.name}"] to the queue',
+                )
+    if not idle:
+        return []
+    names = ", ".join(f"'{q.name}'" for q in idle)
+    whose = "this queue" if len(idle) == 1 else "these queues"
+    return [
+        f"the cluster's file gives rights to {names}, and no job is in {whose}: name its accounts "
+        "or users in the file"
+    ]
+
+
+def _has_rights(queue: QueueSpec) -> bool:
+    limits = queue.quota_gpus or queue.limits
+    return bool(queue.guaranteed or limits or queue.weight != 1 or queue.tier != NORMAL)
 
 
 def _strangers(jobs: JobTable, cluster: Cluster) -> list[str]:

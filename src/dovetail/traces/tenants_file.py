@@ -60,7 +60,7 @@ EPOCH = "epoch"
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "queue": (
         *("name", "parent", "groups", "weight", "priority", "tier"),
-        *("guaranteed", "limits", "quota_gpus"),
+        *("guaranteed", "limits", "quota_gpus", "accounts", "users"),
     ),
     "account": ("name", "parent", "shares", "users", "max_gpus", "max_gpus_per_user"),
     "qos": (
@@ -139,7 +139,18 @@ def read_tenants(
         + tuple(_reservation(row, groups, clock) for row in rows["maintenance"]),
     )
     tenants.check(file, groups)
+    _check_accounts(file, tenants, is_live=seconds is not None)
     return tenants
+
+
+def _check_accounts(file: str, tenants: Tenants, *, is_live: bool) -> None:
+    """Raises InputError for a queue of an account that nobody can submit to."""
+    known = [a.name for a in tenants.accounts]
+    for queue in tenants.queues:
+        for account in queue.accounts:
+            if account not in known and (known or is_live):
+                where, what = f"{file}, queue '{queue.name}'", f"unknown account '{account}'"
+                raise InputError(where, what, nearest(account, known) or "add an [[account]]")
 
 
 def _rows(file: str, table: Table, kind: str) -> list[_Row]:
@@ -176,6 +187,8 @@ def _queue(row: _Row, groups: Sequence[NodeGroup]) -> QueueSpec:
         guaranteed=_by_type(row, "guaranteed", groups),
         limits=_by_type(row, "limits", groups),
         tier=tier,
+        accounts=row.texts("accounts"),
+        users=row.texts("users"),
     )
 
 

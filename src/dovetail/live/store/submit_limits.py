@@ -17,7 +17,7 @@ from dovetail.core.job import JobTable
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy, heeded, name_of
-from dovetail.core.tenants import AccountSpec
+from dovetail.core.tenants import AccountSpec, queue_of
 from dovetail.live.jobs.job_request import job_request
 from dovetail.wire.spec import INFINITE, JobSpec
 
@@ -31,12 +31,13 @@ class SubmitLimits:
         self._cluster, self._policy = cluster, policy
 
     def settled(self, where: str, spec: JobSpec, now: Callable[[], float]) -> JobSpec:
-        """Returns a job with the account and the time limit that are implied.
+        """Returns a job with the account, the queue and the time limit that are implied.
 
         Raises InputError for what it may not name, and for more GPUs than it may ever hold.
         """
         self._check_names(where, spec, now)
         spec = replace(spec, account=self._account(where, spec))
+        spec = replace(spec, queue=self._queue(where, spec))
         self._check_priority(where, spec)
         qos = next((q for q in self._cluster.qos if q.name == spec.qos), None)
         if qos is not None and qos.max_time_s < INFINITE:
@@ -77,6 +78,14 @@ class SubmitLimits:
                 what = f"reservation '{spec.reservation}' is not for account '{account}'"
                 raise InputError(where, f"{what} or user '{spec.user}'")
         return account
+
+    def _queue(self, where: str, spec: JobSpec) -> str:
+        """Returns the queue of a job: that of its user or account, else the one it names."""
+        queue = queue_of(self._cluster.queues, spec.queue, spec.account, spec.user)
+        if spec.queue and queue != spec.queue:
+            whose = f"jobs of user '{spec.user}' and account '{spec.account}'"
+            raise InputError(where, f"{whose} belong to queue '{queue}'", "leave --queue out")
+        return queue
 
     def _check_priority(self, where: str, spec: JobSpec) -> None:
         policy = self._policy
