@@ -56,6 +56,24 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say(
     assert ratio_at_least * rounds <= hits["ratio"] <= 0.99 * rounds
 
 
+def test_one_job_far_from_the_others_changes_no_interval_much() -> None:
+    submit, a, b = one_server(2000, 0.6, np.random.default_rng(3))
+    far = np.concatenate(([submit[0] - 50 * (submit[-1] - submit[0])], submit))
+    _, alone = intervals(blocks(submit, {"a": a, "b": b}), "a", 0)
+    jcts = {"a": np.concatenate(([1.0], a)), "b": np.concatenate(([1.0], b))}
+    _, more = intervals(blocks(far, jcts), "a", 0)
+    widths = [r["b"].high - r["b"].low for r in (alone, more)]  # type: ignore[operator]
+    assert widths[1] == pytest.approx(widths[0], rel=0.2)
+
+
+def test_jobs_in_two_bursts_get_no_interval() -> None:
+    submit, a, b = one_server(2000, 0.6, np.random.default_rng(3))
+    submit = np.where(np.arange(2000) < 1000, submit, submit + 50 * submit[-1])
+    samples = blocks(submit, {"a": a, "b": b})
+    assert samples.silent == {"a", "b"}
+    assert "small part of the time" in samples.why_not
+
+
 def test_jobs_resampled_one_by_one_would_claim_far_too_much() -> None:
     load, covered, rounds = 0.8, 0, 60
     for seed in range(rounds):

@@ -33,6 +33,10 @@ BLOCKS = 10
 BLOCKS_MIN = 8
 """Requiring more blocks selects runs with an underestimated memory and lowers the coverage."""
 REPLICATES_MIN = 4
+EVEN_MIN = 4.0
+"""The fewest blocks that jobs must be spread over, counted as (sum n)^2 / sum n^2."""
+TAIL = 0.005
+"""The share of the first and of the last submissions that may lie far from the others."""
 T_LEAST, T_MOST = 0.5, 1.5
 """NOTE: with ten blocks, bootstrap-t quantiles are at times many times those of Student's t.
 Bounded by these multiples of them, intervals cover as often, and the widest tenth is half as wide.
@@ -75,17 +79,24 @@ def blocks(submit_s: Floats, jct_s: Mapping[str, Floats]) -> Samples:
     """Returns the blocks of one run: equal spans of submissions.
 
     `jct_s` has the JCTs of each policy, NaN for a job that does not count, in the order of
-    `submit_s`, which ascends.
+    `submit_s`, which ascends. Where a few jobs lie far from the others, blocks cut the time of the
+    others; policies get no interval if most jobs are in few blocks all the same.
     """
+    submit_s = _without_tails(submit_s)
     span_s = float(submit_s[-1] - submit_s[0]) if len(submit_s) else 0.0
     bins = min(BINS, len(submit_s) // JOBS_PER_BIN_MIN) if span_s > 0 else 0
     needed = _block_lengths(submit_s, jct_s, bins)
-    silent = frozenset(p for p in jct_s if bins < BLOCKS or bins // needed[p] < BLOCKS_MIN)
+    is_even = _spread(submit_s) >= EVEN_MIN
+    silent = frozenset(
+        p for p in jct_s if bins < BLOCKS or not is_even or bins // needed[p] < BLOCKS_MIN
+    )
     count = min([BLOCKS, *(bins // needed[p] for p in jct_s if p not in silent)])
     sums = {p: _binned(submit_s, jct, count) for p, jct in jct_s.items()}
     why_not = ""
     if bins < BLOCKS:
         why_not = "too few jobs, or all at once"
+    elif not is_even:
+        why_not = "most jobs were submitted in a small part of the time"
     elif silent:
         longest = max(needed[p] for p in silent) / bins
         why_not = (
@@ -100,6 +111,22 @@ def blocks(submit_s: Floats, jct_s: Mapping[str, Floats]) -> Samples:
         why_not=why_not,
         unit_s=span_s / count,
     )
+
+
+def _without_tails(submit_s: Floats) -> Floats:
+    """Returns the submissions; the first and last few come closer if they lie far apart."""
+    if _spread(submit_s) >= EVEN_MIN:
+        return submit_s
+    tail = int(TAIL * len(submit_s))
+    kept = submit_s[tail : len(submit_s) - tail]
+    return np.clip(submit_s, kept[0], kept[-1]) if len(kept) else submit_s
+
+
+def _spread(submit_s: Floats) -> float:
+    """Returns the number of equal blocks of time that jobs are spread over."""
+    _, jobs = _binned(submit_s, submit_s, BLOCKS)
+    squares = float((jobs**2).sum())
+    return float(jobs.sum()) ** 2 / squares if squares else 0.0
 
 
 def _block_lengths(submit_s: Floats, jct_s: Mapping[str, Floats], bins: int) -> dict[str, int]:
