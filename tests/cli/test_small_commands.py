@@ -1,6 +1,9 @@
 """`dovetail bound`, `policies`, `replay`: what they say, in words and in JSON."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,15 @@ def test_bound_prints_every_bound_and_marks_the_largest(shell: Shell, month: Pat
     assert said[1].endswith("<- the bound")
     assert sum("mean JCT at least" in line for line in said) == 5
     assert "makespan at least" in said[-1]
+
+
+def test_a_table_is_printed_where_the_terminal_knows_ascii_only(month: Path) -> None:
+    command = [sys.executable, "-m", "dovetail", "compare", str(month), "--cluster", "4x4"]
+    command += ["--policies", "fifo,srtf", "--forecast", "known"]
+    env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stderr == ""
+    assert "?" in done.stdout and done.stdout.isascii()
 
 
 def test_bound_says_it_all_in_json(shell: Shell, month: Path) -> None:

@@ -27,6 +27,7 @@ def test_a_number_is_plain_or_wrapped(value: object, expected: float | None) -> 
 
 def test_a_time_of_zero_is_no_time() -> None:
     assert moment(0) is None
+    assert moment(10**15) is None
     assert moment({"set": True, "infinite": False, "number": 1795333762}) == 1795333762.0
 
 
@@ -73,6 +74,7 @@ def test_a_host_list_of_single_numbers_keeps_them_in_order(numbers: list[int]) -
         ("gpu:a100:4(S:0-1)", {"a100": 4}),
         ("gpu:a100:4(S:0,1),gpu:v100:2,shard:8", {"a100": 4, "v100": 2}),
         ("gpu:a100:3(IDX:0-1,3)", {"a100": 3}),
+        ("gpu:3090:8,gpu:2080ti:4", {"3090": 8, "2080ti": 4}),
         ("gpu:(null):0(IDX:N/A)", {}),
     ],
 )

@@ -6,6 +6,7 @@ command is imported only when it is called, so that `--help` and small runs star
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 from importlib import import_module
@@ -123,6 +124,10 @@ def main() -> None:
     """Runs the command line and exits with its code."""
     # SIGTERM, which batch systems send, must clean up like an interrupt does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A table must not fail for a dash that a terminal of the C locale cannot show.
+            stream.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
 
 

@@ -14,7 +14,10 @@ NOT_SET = frozenset((0xFFFE, 0xFFFFFFFE, 0xFFFFFFFFFFFFFFFE))
 UNLIMITED = frozenset((0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF))
 """Slurm's NO_VAL and INFINITE of 16, 32 and 64 bits, which some plugins write out."""
 
-_GRES = re.compile(r"gpu(?::(?P<type>[^:,(\d][^:,(]*))?(?::(?P<count>\d+))?(?:\([^)]*\))?(?:,|$)")
+_GRES = re.compile(r"gpu(?::(?P<type>[^:,(]+(?=:\d+$)|[^:,(\d][^:,(]*))?(?::(?P<count>\d+))?")
+"""A type may begin with a digit (`gpu:3090:8`); a number alone is a count (`gpu:8`)."""
+LAST_S = 253402300800.0
+"""The first second of the year 10000: a later time is no time."""
 _TRES = re.compile(r"(?:^|,)gres/gpu(?::(?P<type>[^=,]+))?=(?P<count>\d+)")
 _HOSTS = re.compile(r"(?P<before>[^,\[\]]*)(?:\[(?P<inside>[^\]]*)\])?")
 
@@ -31,9 +34,9 @@ def number(value: object) -> float | None:
 
 
 def moment(value: object) -> float | None:
-    """Returns a time in Unix seconds, None where Slurm writes 0 or nothing."""
+    """Returns a time in Unix seconds, None where Slurm writes 0, nothing, or no time."""
     seconds = number(value)
-    return seconds if seconds and seconds != float("inf") else None
+    return seconds if seconds and 0 < seconds < LAST_S else None
 
 
 def text(value: object) -> str:
