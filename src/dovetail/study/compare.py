@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from dovetail.algorithms.bounds import LowerBounds, Powers
-from dovetail.control.loop import check_needs
+from dovetail.control.loop import check_needs, check_parts
 from dovetail.core.errors import InputError
 from dovetail.core.job import Floats
 from dovetail.core.policy import Policy
@@ -125,6 +125,7 @@ def _check(scene: ReplayInput, rows: Mapping[str, ComparedRow]) -> None:
     knows = {f: granted(parse_forecast(f, scene.trace, options.seed)) for f in sorted(told)}
     for row in rows.values():
         check_needs(row.policy, knows[row.forecast], options.without)
+        check_parts(row.policy, scene.trace.jobs)
 
 
 def _replicates(

@@ -63,7 +63,7 @@ def left_out(trace: Trace, options: Options) -> Loss:
     lost = np.array([bool(why[s]) for s in shape_of], dtype=np.bool_)
     reasons = Counter(why[s] for s in shape_of if why[s])
     whole_s = gpu_seconds(trace)
-    lost_s = float((trace.duration_s * trace.jobs.gpus)[lost].sum())
+    lost_s = float((trace.duration_s * trace.jobs.asked_gpus)[lost].sum())
     return Loss(int(lost.sum()), lost_s, len(trace), whole_s, reasons)
 
 
@@ -72,8 +72,10 @@ def _reason(shape: Shape, cluster: Cluster) -> str:
     kind = f"{shape.gpu_type} GPUs" if shape.gpu_type else "GPUs"
     if not groups:
         return f"for {kind}, which it does not have"
-    if shape.gpus > sum(g.nodes * g.gpus_per_node for g in groups):
+    if shape.whole_gpus > sum(g.nodes * g.gpus_per_node for g in groups):
         return f"for more {kind} than it has"
+    if not shape.gpu_part:
+        return "without GPU, for more CPUs or memory than a node has"
     return "for more in one place than its nodes have"
 
 
