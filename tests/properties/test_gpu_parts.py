@@ -195,6 +195,7 @@ TestParts = PartsMachine.TestCase
 TestParts.settings = settings(max_examples=60, stateful_step_count=40)
 
 POLICIES = ["fifo", "fifo:bypass=skip", "sjf", "srtf", "srsf", "backfill", "tiresias", "gittins"]
+POLICIES += ["ticked:inner=srtf,period-s=7", "tenancy:inner=fifo", "tenancy:inner=srtf,guard-s=20"]
 
 jobs = st.builds(
     Row,
@@ -203,6 +204,7 @@ jobs = st.builds(
     submit_s=st.integers(0, 30).map(float),
     gpu_part=st.sampled_from([0.0, 0.1, 0.334, 0.5, 0.75, 1.0, 1.0]),
     cpus=st.sampled_from([0.0, 1.0, 3.0]),
+    queue=st.sampled_from(["", "q", "r"]),
 ).map(lambda row: row if row.gpu_part else replace(row, gpus=1))
 
 
@@ -215,7 +217,9 @@ jobs = st.builds(
 def test_every_policy_that_takes_parts_plays_them_to_the_end(
     rows: list[Row], policy: str, placing: str
 ) -> None:
-    cluster = Cluster((NodeGroup("a", 2, 2, cpus=6), NodeGroup("c", 1, 0, cpus=3)))
+    queues = (QueueSpec("q", guaranteed=(("", 2),)), QueueSpec("r", quota_gpus=3))
+    groups = (NodeGroup("a", 2, 2, cpus=6), NodeGroup("c", 1, 0, cpus=3))
+    cluster = Cluster(groups, queues=queues)
     ordered = sorted(rows, key=lambda row: row.submit_s)
     story = play(ordered, policy, cluster, placing=placing)
     assert all(how == "completed" for how in story.how)
