@@ -129,7 +129,11 @@ def span_frame(jobs: JobTable, segments: Sequence[Segment]) -> pl.DataFrame:
                 rows.append((name, node, gpus, start_s, moving, 0.0, "switch", gpu_ids))
             if end_s > moving:
                 rows.append((name, node, gpus, moving, end_s, rate, "run", gpu_ids))
-    return pl.DataFrame(rows, schema=dict(SPAN_COLUMNS), orient="row")
+    frame = pl.DataFrame(rows, schema=dict(SPAN_COLUMNS), orient="row")
+    if not jobs.has_parts:
+        return frame
+    parts = pl.DataFrame({"job_id": jobs.job_id, "gpu_part": jobs.gpu_part})
+    return frame.join(parts, on="job_id", how="left", maintain_order="left")
 
 
 def split_frame(jobs: pl.DataFrame, by: str) -> pl.DataFrame:

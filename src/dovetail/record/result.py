@@ -74,7 +74,8 @@ SPAN_COLUMNS: Mapping[str, pl.DataType | type[pl.DataType]] = {
 }
 """The columns of `RunResult.spans`: one row per run segment and node.
 
-`kind` is 'run' or 'switch'; `gpu_ids` is null when the placement named no GPUs.
+`kind` is 'run' or 'switch'; `gpu_ids` is null when the placement named no GPUs. Where jobs ask for
+parts of GPUs, `gpu_part` has the part held of each; jobs without GPU have no row.
 """
 
 SPLIT_COLUMNS: Mapping[str, type[pl.DataType]] = {

@@ -26,6 +26,7 @@ from dovetail.study.comparison_rows import (
     told_lengths,
 )
 from dovetail.study.inferred import with_inferred_capacity
+from dovetail.study.left_out import part_notes
 from dovetail.study.measured import COPIED, MeasuredRows, Scenes, answered, interval_columns
 from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, ReplayInput, Task, run_tasks
@@ -263,6 +264,7 @@ def _notes(
         notes.append(f"{left_out:.0f} jobs can never fit this cluster and were left out.")
     linear = first.number("jobs_without_model") or 0
     powers = {name: policy.powers for name, policy in policy_of.items()}
+    notes += part_notes(trace.jobs)
     notes += limit_notes(trace, options, powers, len(trace) - int(linear))
     notes += tenant_notes(trace.jobs, options.cluster, policy_of.values())
     if any(run.gpu_seconds.get("slowdown", 0.0) < 0 for run in runs.values()):

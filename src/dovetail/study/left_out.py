@@ -14,7 +14,7 @@ import numpy as np
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
-from dovetail.core.job import Labels, Shape
+from dovetail.core.job import JobTable, Labels, Shape
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.trace import Trace
 from dovetail.study.options import Options, adopted
@@ -79,6 +79,30 @@ def _reason(shape: Shape, cluster: Cluster) -> str:
     return "for more in one place than its nodes have"
 
 
+def part_notes(jobs: JobTable) -> list[str]:
+    """Returns the note on jobs that hold parts of GPUs, or none."""
+    if not jobs.has_parts:
+        return []
+    none = int((jobs.gpu_part == 0).sum())
+    part = int((jobs.gpu_part < 1).sum()) - none
+    return [
+        f"{part:,} jobs hold parts of GPUs, which do not slow each other: their lengths are those "
+        f"on such a part. {none:,} hold no GPU; they count in means of times, with 0 GPU-seconds."
+    ]
+
+
+def _unlimited_hosts(trace: Trace, cluster: Cluster) -> str:
+    """Returns a sentence if nothing keeps jobs without GPU from starting at once."""
+    none = int((trace.jobs.gpu_part == 0).sum())
+    if not none or any(g.cpus or g.memory_bytes for g in cluster.groups):
+        return ""
+    return (
+        f"{none:,} of {len(trace):,} jobs use no GPU, and the cluster names no CPUs: they start at "
+        "once and lower the means; describe its nodes in a TOML file, or import the log with "
+        "--cpu-only reject"
+    )
+
+
 def check_left_out(trace: Trace, options: Options) -> list[str]:
     """Returns what a reader must know first: ignored GPU types, and jobs that are left out.
 
@@ -87,7 +111,8 @@ def check_left_out(trace: Trace, options: Options) -> list[str]:
     """
     if not len(trace):
         return []
-    notes = [note for note in (ignored_types(trace, options.cluster),) if note]
+    cluster = options.cluster
+    notes = [n for n in (ignored_types(trace, cluster), _unlimited_hosts(trace, cluster)) if n]
     never, unread = left_out(trace, options), loss_in_counts(trace)
     if never.exceeds(options.left_out_max):
         raise InputError("--cluster", f"it can never hold {never}", _mend(trace, never))
