@@ -1,5 +1,6 @@
 """Runs with parts of GPUs and jobs without GPU: every sum counts parts as parts."""
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
+from dovetail.record.timeline import timeline_packets
 from dovetail.replaying.decisions import read_recording, replay
+from dovetail.report.plots.run import held_seconds
 from dovetail.study.chargeback import holdings_of
 from dovetail.study.compare import compare
 from dovetail.study.left_out import check_left_out
@@ -50,6 +53,10 @@ def test_a_run_counts_what_each_job_holds() -> None:
         ("2", 0, [1], 0.4),
     ]
     assert not [s for s in spans if s[0] in "45"]
+    timeline = b"".join(timeline_packets(run))
+    assert struct.pack("<d", 1.2) in timeline, "the counter of held GPUs is no whole number"
+    held = held_seconds(run.spans)
+    assert (held["gpus"] * (held["end_s"] - held["start_s"])).sum() == pytest.approx(26)
 
 
 def test_the_log_of_a_run_gives_the_same_numbers_and_decisions(tmp_path: Path) -> None:
