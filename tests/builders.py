@@ -46,6 +46,7 @@ class Row:
     time_limit_s: float = INF
     min_gpus: int = 0
     max_gpus: int = 0
+    gpu_part: float = 1.0
     elastic: bool = False
     shareable: bool = False
     preemptible: bool = True
@@ -66,6 +67,7 @@ class Row:
 
 _LABELS = ("queue", "user", "account", "qos", "reservation", "gpu_type", "topology", "model")
 _PLAIN = (
+    "gpu_part",
     "priority",
     "time_limit_s",
     "elastic",
@@ -214,8 +216,8 @@ def scene_of(
 def tally_of(scene: Scene) -> Tally:
     """Returns an empty tally for a scene."""
     jobs = scene.trace.jobs
-    scale = [scene.truth.structure.scale(j) for j in range(len(jobs))]
-    return Tally(scene.cluster, jobs.gpus.tolist(), scene.trace.duration_s.tolist(), scale)
+    scale = [scene.truth.structure.scale(j) * float(jobs.gpu_part[j]) for j in range(len(jobs))]
+    return Tally(scene.cluster, jobs.asked_gpus.tolist(), scene.trace.duration_s.tolist(), scale)
 
 
 def play_scene(

@@ -17,6 +17,7 @@ def of_occupancy(occupancy: Occupancy) -> tuple[object, ...]:
         tuple(sorted((gpu, tuple(sorted(jobs))) for gpu, jobs in occupancy.named.items())),
         tuple(sorted((j, p) for j, p in occupancy.placement_of.items())),
         () if occupancy.tenants is None else occupancy.tenants.booked(),
+        tuple(sorted(occupancy.open_gpus.taken.items())),
         tuple((round(c, 6), round(m, 3)) for c, m in occupancy.host_free),
     )
 

@@ -210,6 +210,7 @@ def _rates_right(scene: Scene, facts: Sequence[Fact]) -> None:
                     continue
                 more_s = max(0.0, fact.t - since_s[job])
                 mine = set(placement.named())
+                mine = mine if placement.gpu_part == 1 else set()
                 near = sorted(j for j, p in placed.items() if j != job and mine & set(p.named()))
                 true = scene.truth.rate(
                     job,
@@ -225,9 +226,13 @@ def _held_fits(placed: dict[int, Placement], capacity: Sequence[int]) -> None:
     named = {gpu for p in placed.values() if p.gpu_ids for gpu in p.named()}
     for node, _ in named:
         held[node] += 1
+    parts: Counter[tuple[int, int]] = Counter()
     for p in placed.values():
-        if not p.gpu_ids:
+        if not p.gpu_ids and p.gpu_part:
             held.update(dict(p.spans))
+        for gpu in p.named() if p.gpu_part < 1 else ():
+            parts[gpu] += round(1000 * p.gpu_part)
+    assert all(part <= 1000 for part in parts.values()), f"{parts} over a GPU"
     assert all(held[node] <= capacity[node] for node in held), f"{held} over {capacity}"
 
 
@@ -254,7 +259,7 @@ def _tally_agrees(scene: Scene, told: dict[int, Life], tally: Tally) -> None:
     for job, life in told.items():
         assert life.end is not None
         assert (tally.finish_s[job], tally.how[job]) == life.end
-        service = sum(p.gpus * (e - s) for p, s, e, _, _ in life.stretches)
+        service = sum(p.gpus * p.gpu_part * (e - s) for p, s, e, _, _ in life.stretches)
         assert close(tally.service_gpu_s[job], service, life.end[0])
         assert close(tally.done_s[job], life.done_s(), life.end[0])
     seconds = gpu_seconds(tally)

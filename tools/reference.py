@@ -340,14 +340,16 @@ def policies() -> str:
 def _examples(cls: type) -> Iterator[tuple[object, ...]]:
     """Yields values for the fields of a fact: plain ones, and such as show every field."""
     plain = Placement(((0, 1),))
-    full = Placement(((0, 1),), ((0,),), 2, (0.5,), (1,), Interleave(0, 0), 8)
+    full = Placement(((0, 1),), ((0,),), 2, (0.5,), (1,), Interleave(0, 0), 8, 0.5)
     of = {float: (0.0, 1.0), int: (0, 1), str: ("", "x"), Placement: (plain, full)}
     kinds = [get_type_hints(cls)[name] for name in cls._fields]  # type: ignore[attr-defined]
     for i in (0, 1):
         yield tuple(of[k][i] if k in of else (facts.Reason("x", 0, 0, 0),) for k in kinds)
 
 
-PLACEMENT = "`on`, [`gpu_ids`], [`steps`], [`fractions`], [`samples`], [`batch`], [`seat`]"
+PLACEMENT = (
+    "`on`, [`gpu_ids`], [`steps`], [`gpu_part`], [`fractions`], [`samples`], [`batch`], [`seat`]"
+)
 
 
 def events() -> str:

@@ -125,14 +125,17 @@ def import_trace(
     *paths: str | Path,
     format: str | None = None,
     origin: str = "week",
-    cpu_only: str = "reject",
+    cpu_only: str = "",
+    fractions: str = "keep",
     timezone: str = "",
 ) -> Trace:
     """Returns one trace of several files of one format, like `dovetail trace import`.
 
     `trace.counts` has the number of rows read, rejected and adjusted, by reason.
     """
-    return open_traces(paths, format, origin=origin, cpu_only=cpu_only, timezone=timezone)
+    return open_traces(
+        paths, format, origin=origin, cpu_only=cpu_only, fractions=fractions, timezone=timezone
+    )
 
 
 def generate(

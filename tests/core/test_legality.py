@@ -343,3 +343,39 @@ def test_the_audit_finds_a_job_that_both_runs_and_waits() -> None:
     stage = Stage([Row(1, 5), Row(1, 5)], "fifo", "2x2").run_jobs((0, ((0, 1),)))
     stage.state.waiting.add(0, 0.0)
     assert audit(stage.view, stage.view.plan.occupancy) == ["job 0 both runs and waits"]
+
+
+def test_parts_of_one_gpu_need_no_power_to_share_and_never_meet_a_whole_job() -> None:
+    stage = Stage([Row(1, 5, gpu_part=0.6), Row(1, 5, gpu_part=0.4), Row(1, 5)], "fifo", "1x2")
+    spans = ((0, 1),)
+    together = [(0, one(1, gpu_part=0.6)), (1, one(1, gpu_part=0.4)), (2, spans)]
+    assert faults(stage, together, frozenset()) == []
+    with pytest.raises(IllegalPlan, match="job 2: wants all of GPU 1 of node 0, which is held"):
+        faults(stage, [(0, one(1, gpu_part=0.6)), (2, one(1))])
+    with pytest.raises(IllegalPlan, match=r"job 1: wants 0\.4 of GPU 1 of node 0, which is held"):
+        faults(stage, [(2, one(1)), (1, one(1, gpu_part=0.4))])
+
+
+def test_parts_of_a_gpu_do_not_exceed_it() -> None:
+    rows = [Row(1, 5, gpu_part=0.1)] * 11
+    stage = Stage(rows, "fifo", "1x1")
+    moves = [(job, one(0, gpu_part=0.1)) for job in range(10)]
+    assert faults(stage, moves, frozenset()) == []
+    with pytest.raises(IllegalPlan, match=r"job 10: wants 0\.1 of GPU 0 of node 0"):
+        faults(stage, [*moves, (10, one(0, gpu_part=0.1))])
+
+
+def test_a_job_gets_the_part_it_asked_for_and_is_not_restricted_besides() -> None:
+    stage = Stage([Row(1, 5, gpu_part=0.5), Row(1, 5, gpu_part=0.0)], "fifo", "1x2")
+    assert faults(stage, [(0, Placement(((0, 1),)))]) == [
+        "job 0 asked for 0.5 of a GPU and got 1",
+    ]
+    assert faults(stage, [(1, Placement(((0, 1),)))]) == [
+        "job 1 asked for 0 of a GPU and got 1",
+    ]
+    restricted = one(0, gpu_part=0.5, fractions=(0.5,))
+    assert faults(stage, [(0, restricted)]) == [
+        "job 0 holds parts of GPUs and is restricted or takes turns"
+    ]
+    with pytest.raises(IllegalPlan, match="names them"):
+        Placement(((0, 1),), gpu_part=0.5)

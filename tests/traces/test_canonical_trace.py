@@ -12,6 +12,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.job import LABELS, JobTable, Labels
 from dovetail.core.trace import CANCELLED, COMPLETED, FAILED, TIMEOUT, Recorded, Trace
 from dovetail.traces.canonical import read_trace, write_trace
+from dovetail.traces.importing import import_trace
 
 FULL = """\
 job_id,submit_s,gpus,duration_s,iterations,model,batch_size,user,recurrence,queue,priority,\
@@ -101,6 +102,30 @@ def test_rows_that_cannot_be_used_are_counted_by_reason(tmp_path: Path) -> None:
     }
 
 
+def test_parts_of_gpus_are_written_and_read_again(tmp_path: Path) -> None:
+    text = (
+        "job_id,submit_s,gpus,duration_s,gpu_part,cpus\n"
+        "a,0,2,5,0.25,\n"
+        "b,1,1,5,0,8\n"
+        "c,2,1,5,,\n"
+        "d,3,1,5,1.5,\n"
+        "e,4,2.5,5,,\n"
+    )
+    trace = read(tmp_path, text)
+    assert trace.jobs.gpus.tolist() == [2, 1, 1, 1, 3]
+    assert trace.jobs.gpu_part.tolist() == [0.25, 0.0, 1.0, 1.0, 0.833]
+    assert trace.counts["adjusted: gpu_part out of range, left out"] == 1
+    assert trace.counts["adjusted: parts of a GPU evened out over a job's GPUs"] == 1
+    again = tmp_path / "again.csv"
+    write_trace(trace, again)
+    assert read_trace(again).jobs.gpu_part.tolist() == trace.jobs.gpu_part.tolist()
+    with_gpus = import_trace([again], cpu_only="reject", fractions="round-up")
+    assert with_gpus.jobs.job_id == ("a", "c", "d", "e")
+    assert not with_gpus.jobs.has_parts
+    with pytest.raises(InputError, match="--fractions"):
+        import_trace([again], fractions="down")
+
+
 def test_rows_that_are_changed_are_counted_too(tmp_path: Path) -> None:
     text = (
         "job_id,submit_s,gpus,duration_s,min_gpus,max_gpus,deadline_s,iterations,colour\n"
@@ -112,11 +137,11 @@ def test_rows_that_are_changed_are_counted_too(tmp_path: Path) -> None:
     assert trace.jobs.min_gpus.tolist() == [1, 1]
     assert trace.jobs.max_gpus.tolist() == [4, 1]
     assert trace.jobs.gpus.tolist() == [2, 1]
+    assert trace.jobs.gpu_part.tolist() == [1.0, 0.5]
     assert trace.counts == {
         "read": 2,
         "usable": 2,
         "ignored column: colour": 2,
-        "adjusted: fraction of a GPU rounded up": 1,
         "adjusted: iterations out of range, left out": 1,
         "adjusted: deadline_s out of range, left out": 1,
         "adjusted: min_gpus out of range, left out": 1,

@@ -239,9 +239,10 @@ def test_pai_tables_have_no_header_and_are_joined_as_far_as_given(tmp_path: Path
         paths[kind].write_text(text)
     assert sniff(paths["task"]) == "pai"
     alone = import_trace([paths["task"]])
-    assert rows(alone) == [("j1", 105.0, 1, 290.0), ("j2", 170.0, 3, 30.0)]
+    assert rows(alone) == [("j1", 105.0, 2, 290.0), ("j2", 170.0, 3, 30.0)]
+    assert alone.jobs.gpu_part.tolist() == [0.5, 1.0]
     trace = import_trace(list(paths.values()))
-    assert rows(trace) == [("j1", 100.0, 1, 290.0), ("j2", 150.0, 3, 15.0)]
+    assert rows(trace) == [("j1", 100.0, 2, 290.0), ("j2", 150.0, 3, 15.0)]
     assert trace.jobs.recurrence.texts() == ["groupA", ""]
     assert trace.jobs.model.texts() == ["nmt", ""]
     assert trace.jobs.gpu_type.texts() == ["V100", "T4"]
@@ -252,15 +253,39 @@ def test_pai_tables_have_no_header_and_are_joined_as_far_as_given(tmp_path: Path
         import_trace([paths["job"]])
 
 
+def test_pai_instances_keep_their_part_of_a_gpu_and_mixed_ones_are_evened_out(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "pai_task_table.csv"
+    path.write_text(
+        "quarter,worker,4.0,Terminated,10,20,600,29,25.0,T4\n"
+        "large,worker,2.0,Terminated,11,20,600,29,150.0,P100\n"
+        "mixed,worker,3.0,Terminated,12,20,600,29,50.0,T4\n"
+        "mixed,chief,1.0,Terminated,12,20,600,29,100.0,T4\n"
+        "none,worker,2.0,Terminated,13,20,600,29,,CPU\n"
+    )
+    trace = import_trace([path])
+    jobs = zip(trace.jobs.job_id, trace.jobs.gpus.tolist(), trace.jobs.gpu_part, strict=True)
+    assert list(jobs) == [
+        ("quarter", 4, 0.25),
+        ("large", 4, 0.75),
+        ("mixed", 3, 0.833),
+        ("none", 1, 0.0),
+    ]
+    assert trace.jobs.cpus.tolist() == [24.0, 12.0, 24.0, 12.0]
+    assert trace.counts["adjusted: parts of a GPU evened out over a job's GPUs"] == 1
+
+
 def test_pai_simulator_and_gaia(tmp_path: Path) -> None:
     text = (
         "job_id,num_inst,submit_time,num_cpu,num_gpu,gpu_type,duration,user,group\n"
         "5,2,10,6,0.5,T4,30,u1,g1\n6,1,11,6,,CPU,30,u1,\n"
     )
     trace = imported(tmp_path, "pai-sim", text)
-    assert rows(trace) == [("5", 10.0, 1, 30.0)]
-    assert trace.jobs.recurrence.texts() == ["g1"]
-    assert trace.counts["adjusted: fraction of a GPU rounded up"] == 1
+    assert rows(trace) == [("5", 10.0, 1, 30.0), ("6", 11.0, 1, 30.0)]
+    assert trace.jobs.gpu_part.tolist() == [0.5, 0.0]
+    assert trace.jobs.gpu_type.texts() == ["T4", ""]
+    assert trace.jobs.recurrence.texts() == ["g1", ""]
     gaia = imported(tmp_path, "gaia", "arrival_time,length,cpus\n0.5,2.0,1\n1.25,0.25,4\n")
     assert rows(gaia) == [("0", 1800.0, 1, 7200.0), ("1", 4500.0, 4, 900.0)]
     assert gaia.counts["adjusted: hours read as seconds"] == 2
@@ -278,11 +303,17 @@ def test_openb_pods_share_gpus_and_some_never_run(tmp_path: Path) -> None:
         "p3,1000,1024,0,0,,BE,Running,12,100,13\n"
     )
     trace = imported(tmp_path, "openb", text)
-    assert rows(trace) == [("p0", 10.0, 1, 90.0), ("p1", 11.0, 2, 88.0)]
-    assert trace.jobs.gpu_type.texts() == ["V100|T4", "T4"]
-    assert trace.jobs.memory_bytes.tolist() == [2 * 2**30, 2**30]
+    assert rows(trace) == [("p0", 10.0, 1, 90.0), ("p1", 11.0, 2, 88.0), ("p3", 12.0, 1, 87.0)]
+    assert trace.jobs.gpu_part.tolist() == [0.46, 1.0, 0.0]
+    assert trace.jobs.asked_gpus.tolist() == [0.46, 2.0, 0.0]
+    assert trace.jobs.gpu_type.texts() == ["V100|T4", "T4", ""]
+    assert trace.jobs.memory_bytes.tolist() == [2 * 2**30, 2**30, 2**30]
     assert trace.counts["rejected: never scheduled"] == 1
-    assert trace.counts["rejected: no GPU"] == 1
+    again = import_trace([tmp_path / "log.csv"], cpu_only="reject", fractions="round-up")
+    assert rows(again) == [("p0", 10.0, 1, 90.0), ("p1", 11.0, 2, 88.0)]
+    assert not again.jobs.has_parts
+    assert again.counts["adjusted: fraction of a GPU rounded up"] == 1
+    assert again.counts["rejected: no GPU"] == 1
 
 
 def test_dirlab_submissions_are_sums_of_intervals(tmp_path: Path) -> None:

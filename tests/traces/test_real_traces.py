@@ -125,7 +125,10 @@ def test_dirlab_has_users_and_ends(data_dir: Path) -> None:
 def test_openb_counts_pods_that_share_and_pods_that_wait(data_dir: Path) -> None:
     trace = open_trace(data_dir / "traces/alibaba_gpu_v2023/openb_pod_list_default.csv.gz")
     assert trace.counts["read"] == 8152
-    assert trace.counts["rejected: no GPU"] == 1088
+    assert trace.counts["rejected: never scheduled"] == 897
+    none, part = trace.jobs.gpu_part == 0, (trace.jobs.gpu_part > 0) & (trace.jobs.gpu_part < 1)
+    # 36 of the 1,088 pods without GPU and 505 of the 3,078 with a part of one never ran.
+    assert (int(none.sum()), int(part.sum()), len(trace)) == (1052, 2573, 7255)
     with pytest.raises(InputError, match="has no times at all"):
         open_trace(data_dir / "traces/alibaba_gpu_v2023/openb_pod_list_multigpu50.csv.gz")
 

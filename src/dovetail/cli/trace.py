@@ -62,11 +62,16 @@ def trace() -> None:
     help="Time 0 for logs with dates: week (Monday 00:00 local time before the first job), first "
     "(the first job), keep (Unix seconds).",
 )
-@shown_option(
+@click.option(
     "--cpu-only",
-    type=click.Choice(["reject", "as-one-gpu"]),
-    default="reject",
-    help="Jobs without a GPU.",
+    type=click.Choice(["keep", "reject", "as-one-gpu"]),
+    help="Jobs without a GPU. [default: keep for openb and PAI, else reject]",
+)
+@shown_option(
+    "--fractions",
+    type=click.Choice(["keep", "round-up"]),
+    default="keep",
+    help="Parts of a GPU; round-up gives whole ones.",
 )
 @click.option("--timezone", default="", help="Time zone of local times, e.g. Europe/Berlin.")
 @click.option("--columns", default="", help="Slurm: the columns of a log without a header.")
@@ -93,7 +98,8 @@ def import_command(
     format_name: str | None,
     apart: bool,
     origin: str,
-    cpu_only: str,
+    cpu_only: str | None,
+    fractions: str,
     rejects: Path | None,
     as_json: bool,
     **reader: Unpack[ReaderOptions],
@@ -119,11 +125,12 @@ def import_command(
 
     name = format_name or sniff(files[0])
     options = _read_options(name, reader)
+    treat = {"cpu_only": cpu_only or "", "fractions": fractions}
     with busy(f"reading {len(files)} files"):
         parts = (
-            import_rows_apart(files, name, options=options, origin=origin, cpu_only=cpu_only)
+            import_rows_apart(files, name, options=options, origin=origin, **treat)
             if apart
-            else {"": import_rows(files, name, options=options, origin=origin, cpu_only=cpu_only)}
+            else {"": import_rows(files, name, options=options, origin=origin, **treat)}
         )
     if rejects is not None:
         write_rejects(

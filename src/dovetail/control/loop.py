@@ -11,8 +11,9 @@ from time import perf_counter
 
 from dovetail.control.world import World
 from dovetail.core.errors import InputError
+from dovetail.core.job import JobTable
 from dovetail.core.legality import violations
-from dovetail.core.policy import Decision, Policy, name_of
+from dovetail.core.policy import Decision, Policy, name_of, takes_parts
 from dovetail.core.view import Changes, View, show
 
 
@@ -38,6 +39,19 @@ def check_needs(
     if denied:
         raise InputError(
             f"policy '{name_of(policy)}'", f"it uses powers withheld here: {', '.join(denied)}"
+        )
+
+
+def check_parts(policy: Policy, jobs: JobTable) -> None:
+    """Raises InputError if jobs ask for parts of GPUs, or for none, and the policy counts whole."""
+    if jobs.has_parts and not takes_parts(policy):
+        parts = int(((jobs.gpu_part > 0) & (jobs.gpu_part < 1)).sum())
+        none = int((jobs.gpu_part == 0).sum())
+        raise InputError(
+            f"policy '{name_of(policy)}'",
+            f"it counts whole GPUs; {parts:,} jobs ask for parts of GPUs and {none:,} for none",
+            "choose another policy, such as fifo, backfill or srtf, or import the log with "
+            "--fractions round-up --cpu-only reject",
         )
 
 

@@ -77,7 +77,7 @@ class ClusterState:
         self.placed_s: list[float] = [0.0] * n
         self.pending_s: list[float] = [0.0] * n
         self.first_start_s: list[float] = [NEVER_S] * n
-        self._held: list[int] = [0] * n
+        self._held: list[float] = [0] * n
         self._running = RunningTable()
         self._end: list[float] = [0.0] * n
         self.plan = Plan(Occupancy(cluster, jobs))
@@ -237,7 +237,7 @@ class ClusterState:
         self.rate[job] = rate
         self.since_s[job] = max(now, life.from_s)
         self.placed_s[job] = life.placed_s
-        self._held[job] = placement.gpus
+        self._held[job] = placement.held_gpus
         self._write(job)
 
     def life(self, job: int) -> JobProgress:
@@ -270,7 +270,7 @@ class ClusterState:
         self.rate[job] = rate
         self.since_s[job] = now + delay_s
         self.placed_s[job] = now
-        self._held[job] = placement.gpus
+        self._held[job] = placement.held_gpus
         self._write(job)
 
     def switch(self, job: int, rate: float, delay_s: float) -> None:

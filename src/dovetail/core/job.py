@@ -18,6 +18,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.core.gpu_parts import exact_sum
 from dovetail.core.growth import Growing, sealed
 
 Floats = NDArray[np.float64]
@@ -51,13 +52,18 @@ class PipelineStage:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """One request, made on demand from a row of a `JobTable`."""
+    """One request, made on demand from a row of a `JobTable`.
+
+    `gpu_part` is the part of each GPU that is requested, in thousandths; 0 is a job without GPU,
+    whose one worker (`gpus` is 1) takes CPUs and memory only.
+    """
 
     job_id: str
     submit_s: float
     gpus: int
     min_gpus: int
     max_gpus: int
+    gpu_part: float = 1.0
     user: str = ""
     account: str = ""
     qos: str = ""
@@ -153,6 +159,7 @@ class JobTable:
     gpus: Ints
     min_gpus: Ints
     max_gpus: Ints
+    gpu_part: Floats
     user: Labels
     account: Labels
     qos: Labels
@@ -186,6 +193,7 @@ class JobTable:
         neutral: dict[str, object] = {
             "min_gpus": gpus,
             "max_gpus": gpus,
+            "gpu_part": np.ones(n),
             "priority": np.zeros(n),
             "batch_size": np.zeros(n, np.int64),
             "cpus": np.zeros(n),
@@ -224,6 +232,10 @@ class JobTable:
             raise ValueError("every job needs at least one GPU")
         if (self.min_gpus > self.gpus).any() or (self.gpus > self.max_gpus).any():
             raise ValueError("min_gpus <= gpus <= max_gpus must hold")
+        if not ((self.gpu_part >= 0) & (self.gpu_part <= 1)).all():
+            raise ValueError("the part of a GPU must lie between 0 and 1")
+        if (self.max_gpus[self.gpu_part == 0] > 1).any():
+            raise ValueError("a job without GPU has one worker")
 
     def __len__(self) -> int:
         return len(self.job_id)
@@ -232,6 +244,16 @@ class JobTable:
     def all_preemptible(self) -> bool:
         """True if every owner allows the job to be stopped."""
         return bool(self.preemptible.all())
+
+    @cached_property
+    def has_parts(self) -> bool:
+        """True if some job asks for parts of GPUs, or for none."""
+        return bool((self.gpu_part != 1.0).any())
+
+    @cached_property
+    def asked_gpus(self) -> Floats:
+        """The GPUs each job asks for, parts counted as parts: 0 for a job without GPU."""
+        return sealed(np.round(self.gpus * self.gpu_part, 3))
 
     @cached_property
     def least_gpus(self) -> Ints:
@@ -272,6 +294,8 @@ class JobTable:
                 raise ValueError(f"job {job.job_id}: jobs must be sorted by submission")
             if not 1 <= job.min_gpus <= job.gpus <= job.max_gpus:
                 raise ValueError(f"job {job.job_id}: 1 <= min_gpus <= gpus <= max_gpus must hold")
+            if not 0 <= job.gpu_part <= 1 or (not job.gpu_part and job.max_gpus > 1):
+                raise ValueError(f"job {job.job_id}: it asks for no sensible part of a GPU")
             last_s = job.submit_s
         # The table is frozen for its readers; only `append` replaces columns.
         vars(self).update(self._growth.extended(jobs))
@@ -319,6 +343,7 @@ class _Growth:
         self._code_of = {graph: code for code, graph in enumerate(self._graphs)}
         self._least, self._most = Growing(table.least_gpus), Growing(table.most_gpus)
         self._widest, self._all_preemptible = table.widest_gpus, table.all_preemptible
+        self._asked, self._has_parts = Growing(table.asked_gpus), table.has_parts
 
     def extended(self, jobs: Sequence[JobRequest]) -> dict[str, object]:
         """Returns every column, and what is derived from them, with more rows."""
@@ -342,7 +367,13 @@ class _Growth:
             "most_gpus": sealed(self._most.extend(most)),
             "widest_gpus": self._widest,
             "all_preemptible": self._all_preemptible,
+            **self._parts(jobs),
         }
+
+    def _parts(self, jobs: Sequence[JobRequest]) -> dict[str, object]:
+        asked = [exact_sum(job.gpus * job.gpu_part) for job in jobs]
+        self._has_parts = self._has_parts or any(job.gpu_part != 1.0 for job in jobs)
+        return {"asked_gpus": sealed(self._asked.extend(asked)), "has_parts": self._has_parts}
 
     def _code(self, graph: tuple[PipelineStage, ...]) -> int:
         if not graph:
@@ -375,7 +406,8 @@ class _GrowingLabels:
 class Shape:
     """What decides where a job fits: jobs of one shape fit in the same places.
 
-    `groups` are the node groups that the job's queue owns; none means all.
+    `groups` are the node groups that the job's queue owns; none means all. `gpu_part` is the part
+    of each GPU that a job asks for.
     """
 
     gpus: int
@@ -390,6 +422,16 @@ class Shape:
     user: str = ""
     reservation: str = ""
     length_s: float = float("inf")
+    gpu_part: float = 1.0
+    whole_gpus: int = field(init=False, compare=False, repr=False)
+    """The GPUs that must be free as a whole: none for parts, which may join others on a GPU."""
+    asked_gpus: float = field(init=False, compare=False, repr=False)
+    """The GPUs asked for, parts counted as parts."""
+
+    def __post_init__(self) -> None:
+        gpus, whole = self.gpus, self.gpu_part == 1.0
+        object.__setattr__(self, "whole_gpus", gpus if whole else 0)
+        object.__setattr__(self, "asked_gpus", gpus if whole else exact_sum(gpus * self.gpu_part))
 
 
 def shapes_of(
@@ -417,6 +459,7 @@ def shapes_of(
         owner.codes.astype(float),
         jobs.cpus if by_host else nothing,
         jobs.memory_bytes if by_host else nothing,
+        jobs.gpu_part,
         nothing + np.inf if bounds_s is None else bounds_s,
     )
     order = np.lexsort(columns[::-1])
@@ -432,6 +475,7 @@ def shapes_of(
             memory_bytes=float(jobs.memory_bytes[job]) if by_host else 0.0,
             groups=groups_of.get(jobs.queue[job], ()),
             length_s=float(columns[-1][job]),
+            gpu_part=float(jobs.gpu_part[job]),
             **{name: label[job] for name, label in labels.items()},
         )
         for job in order[starts].tolist()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dovetail.core.gpu_parts import THOUSANDTHS, thousandths
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Change
@@ -42,7 +43,8 @@ def violations(
             continue
         if after is not None:
             _check_placement(view, job, before, after, powers, faults)
-            if after.gpu_ids:
+            # Parts of GPUs need no power to share; the tables keep their sum.
+            if after.gpu_ids and after.gpu_part == 1.0:
                 _check_sharing(view, job, after, occupancy, powers, fine, faults)
     return faults
 
@@ -67,6 +69,9 @@ def _check_placement(
     shape = view.shape(job)
     if after.gpus != shape.gpus:
         _check_size(view, job, after, powers, faults)
+    if after.gpu_part != shape.gpu_part:
+        asked = f"{_name(view, job)} asked for {shape.gpu_part:g} of a GPU"
+        faults.append(f"{asked} and got {after.gpu_part:g}")
     if before is not None:
         _check_move(view, job, before, after, powers, faults)
     _check_settings(view, job, after, powers, faults)
@@ -114,6 +119,8 @@ def _check_settings(
         faults.append(f"{_name(view, job)} accumulates without the power to change its batch")
     if after.fractions and "restrict" not in powers:
         faults.append(f"{_name(view, job)} is restricted without the power to")
+    if after.gpu_part < 1.0 and (after.fractions or after.interleave is not None):
+        faults.append(f"{_name(view, job)} holds parts of GPUs and is restricted or takes turns")
     if after.interleave is not None and (after.fractions or after.samples):
         faults.append(f"{_name(view, job)} takes turns, whole and even, and is restricted or split")
     if after.batch_size and "change batch" not in powers:
@@ -197,6 +204,24 @@ def _check_interleaving(
         faults.append(f"{where}: interleaved jobs need one set and distinct phases")
 
 
+def _faults_of_parts(view: View, occupancy: Occupancy) -> list[str]:
+    """Returns what is wrong with the GPUs that are held in parts."""
+    taken: dict[tuple[int, int], int] = {}
+    for placement in view.plan.placed.values():
+        if placement.gpu_part < 1.0:
+            for one in placement.named():
+                taken[one] = taken.get(one, 0) + thousandths(placement.gpu_part)
+    faults = []
+    if taken != occupancy.open_gpus.taken:
+        faults.append("the parts of GPUs that are taken are not those of the jobs")
+    for (node, gpu), part in sorted(taken.items()):
+        if part > THOUSANDTHS:
+            faults.append(f"GPU {gpu} of node {node} is held {part} thousandths")
+        if any(occupancy.placement_of[j].gpu_part == 1.0 for j in occupancy.sharers(node, gpu)):
+            faults.append(f"GPU {gpu} of node {node} is held as a whole and in part")
+    return faults
+
+
 def audit(view: View, occupancy: Occupancy) -> list[str]:
     """Returns what is wrong with the whole plan: held counts, nodes, free index, quotas, states."""
     faults: list[str] = []
@@ -209,7 +234,7 @@ def audit(view: View, occupancy: Occupancy) -> list[str]:
             faults.append(f"{_name(view, job)} may not use nodes {sorted(placement.by_node())}")
         if placement.gpu_ids:
             named.update(placement.named())
-        else:
+        elif placement.gpu_part:
             for node, gpus in placement.spans:
                 counted[node] += gpus
     for node, _ in named:
@@ -222,6 +247,7 @@ def audit(view: View, occupancy: Occupancy) -> list[str]:
         level = occupancy.levels[occupancy.free[node]]
         if (node not in occupancy.closed) != bool(level >> node & 1):
             faults.append(f"node {node} is missing from the free index")
+    faults += _faults_of_parts(view, occupancy)
     if occupancy.tenants is not None:
         faults += occupancy.tenants.faults(view.plan.placed)
     return faults

@@ -4,14 +4,18 @@ Nodes of equal free count form a bit set (a Python integer with bit `node`), so 
 fullest node that still fits" is a few integer operations and undoing is cheap. Jobs that do
 not share hold counts; GPU ids matter only on placements that name them. On one node the counted
 GPUs and the union of the named ones never exceed what is installed.
+
+A GPU that a job holds in part is named and leaves the free count; parts of other jobs join it while
+they sum up to one GPU at most. A job without GPU takes CPUs and memory of its node only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
+from dovetail.core.gpu_parts import OpenGpus, thousandths
 from dovetail.core.job import JobTable, Shape, shapes_of
 from dovetail.core.node_sets import NodeSets, demands
 from dovetail.core.placement import Placement, Spans
@@ -29,6 +33,7 @@ class Occupancy:
         self.plain_placements: dict[Spans, Placement] = {}
         self.named: dict[tuple[int, int], tuple[int, ...]] = {}
         self.placement_of: dict[int, Placement] = {}
+        self.takes_parts = jobs.has_parts
         self.node_sets = NodeSets(cluster)
         self.limits_host = self._wants_host(slice(None))
         self.chooses = any("|" in wanted for wanted in jobs.gpu_type.names) or any(
@@ -44,17 +49,21 @@ class Occupancy:
         self.level_mask = 0
         self.free_gpus = 0
         self.closed = set(cluster.state_of)
+        self.bare_nodes = 0
         for node, count in enumerate(self.free):
+            if not cluster.installed[node]:
+                self.bare_nodes |= 1 << node
             if node not in self.closed:
                 self.levels[count] |= 1 << node
                 self.free_gpus += count
         for count, nodes in enumerate(self.levels):
             if nodes:
                 self.level_mask |= 1 << count
+        self.open_gpus = OpenGpus()
         self.host_free: list[list[float]] = []
         if self.limits_host:
             self._limit_host()
-        chooses = self.chooses or bool(self.node_sets.groups_of)
+        chooses = self.chooses or self.takes_parts or bool(self.node_sets.groups_of)
         self.books_more = self.limits_host or chooses or self.tenants is not None
 
     def _wants_host(self, rows: slice) -> bool:
@@ -80,6 +89,8 @@ class Occupancy:
             self._limit_host()
         if not self.chooses and any(self._chooses(job) for job in rows):
             self.chooses = self.books_more = True
+        if self.jobs.has_parts:
+            self.takes_parts = self.books_more = True
 
     def _chooses(self, job: int) -> bool:
         jobs = self.jobs
@@ -95,6 +106,7 @@ class Occupancy:
             float(jobs.memory_bytes[job]) if self.limits_host else 0.0,
             groups=self.node_sets.groups_of.get(jobs.queue[job], ()),
             topology=jobs.topology[job],
+            gpu_part=float(jobs.gpu_part[job]),
         )
         return shape if tenants is None else tenants.shaped(shape, job)
 
@@ -132,6 +144,7 @@ class Occupancy:
         empty.node_sets = self.node_sets
         empty.limits_host = self.limits_host
         empty.chooses = self.chooses
+        empty.takes_parts = self.takes_parts
         empty.running = self.running
         empty.tenants = None if self.tenants is None else self.tenants.emptied()
         empty._set_up()
@@ -151,6 +164,8 @@ class Occupancy:
         """Books the GPUs of a placement. Raises IllegalPlan, and books nothing, if not free."""
         if placement.gpu_ids:
             self._hold_named(job, placement)
+        elif not placement.gpu_part:
+            self._check_hosted(job, placement)
         else:
             free, need = self.free, placement.spans
             if placement.nodes != len(need):
@@ -169,6 +184,8 @@ class Occupancy:
         """Frees the GPUs of a placement."""
         if placement.gpu_ids:
             del self.placement_of[job]
+            if placement.gpu_part < 1.0:
+                self._book_parts(placement, -1)
             for node, gpu in placement.named():
                 left = tuple(j for j in self.named[node, gpu] if j != job)
                 if left:
@@ -176,7 +193,7 @@ class Occupancy:
                 else:
                     del self.named[node, gpu]
                     self._shift(node, 1)
-        else:
+        elif placement.gpu_part:
             for node, count in placement.spans:
                 self._shift(node, count)
         if self.books_more:
@@ -186,11 +203,78 @@ class Occupancy:
         """Returns the jobs on one named GPU."""
         return self.named.get((node, gpu), ())
 
+    def company(self, placement: Placement) -> set[int]:
+        """Returns the jobs on the GPUs of a placement, with its own; none on parts of GPUs.
+
+        Parts do not slow each other: lengths are those on the part that a job asks for.
+        """
+        if placement.gpu_part < 1.0:
+            return set()
+        return {job for gpu in placement.named() for job in self.named.get(gpu, ())}
+
     def idle_ids(self, node: int, count: int) -> tuple[int, ...]:
         """Returns the lowest GPU ids of a node that no named placement holds."""
         installed = range(self.cluster.installed[node])
         ids = [gpu for gpu in installed if (node, gpu) not in self.named]
         return tuple(ids[:count])
+
+    def seats(
+        self, spans: Spans, part: float, before: Placement | None = None
+    ) -> tuple[tuple[int, ...], ...]:
+        """Returns the GPUs on which a job holds parts: those of `before` if they can take it.
+
+        Else, on each node, the fullest GPUs with room, then free ones.
+        """
+        milli = thousandths(part)
+        if before is not None and (before.spans, before.gpu_part) == (spans, part):
+            fresh = [gpu for gpu in before.named() if gpu not in self.named]
+            room = all(self._takes(gpu, milli) for gpu in before.named())
+            if room and all(self.free[n] >= sum(1 for m, _ in fresh if m == n) for n, _ in fresh):
+                return before.gpu_ids
+        left = {node: list(self._seats_on(node, milli)) for node, _ in spans}
+        ids = []
+        for node, count in spans:
+            ids.append(tuple(left[node][:count]))
+            del left[node][:count]
+        return tuple(ids)
+
+    def _seats_on(self, node: int, part: int) -> Iterator[int]:
+        """Yields the GPUs of a node that can take a part, in order of preference."""
+        taken, installed = self.open_gpus.taken, range(self.cluster.installed[node])
+        held = [(-taken.get((node, gpu), 0), gpu) for gpu in installed]
+        for fill, gpu in sorted(held):
+            if fill and self.open_gpus.has_room((node, gpu), part):
+                yield gpu
+        yield from (gpu for gpu in installed if (node, gpu) not in self.named)
+
+    def _takes(self, gpu: tuple[int, int], part: int) -> bool:
+        """True if a GPU is nobody's, or is held in parts and has room for one more."""
+        if gpu not in self.named:
+            return True
+        return gpu in self.open_gpus.taken and self.open_gpus.has_room(gpu, part)
+
+    def _check_parts(self, job: int, placement: Placement) -> None:
+        """Raises IllegalPlan if a whole job and a part would meet, or parts exceed a GPU."""
+        taken, milli = self.open_gpus.taken, thousandths(placement.gpu_part)
+        for node, gpu in placement.named():
+            whole = placement.gpu_part == 1.0
+            if (node, gpu) in taken if whole else not self._takes((node, gpu), milli):
+                name, what = self.jobs.job_id[job], "all" if whole else f"{placement.gpu_part:g}"
+                why = f"wants {what} of GPU {gpu} of node {node}, which is held"
+                raise IllegalPlan(f"job {name}: {why}")
+
+    def _book_parts(self, placement: Placement, sign: int) -> None:
+        part = sign * thousandths(placement.gpu_part)
+        for gpu in placement.named():
+            self.open_gpus.book(gpu, part)
+
+    def _check_hosted(self, job: int, placement: Placement) -> None:
+        """Raises IllegalPlan if a job without GPU may not have its node."""
+        for node, _ in placement.spans:
+            if not 0 <= node < len(self.free):
+                raise IllegalPlan(self._shortage(job, node, 0))
+        if self.books_more:
+            self._check_books(job, placement)
 
     def _hold_named(self, job: int, placement: Placement) -> None:
         need: dict[int, int] = {}
@@ -202,9 +286,13 @@ class Occupancy:
         for node, count in need.items():
             if self.free[node] < count:
                 raise IllegalPlan(self._shortage(job, node, count))
+        if self.takes_parts:
+            self._check_parts(job, placement)
         if self.books_more:
             self._check_books(job, placement)
         self.placement_of[job] = placement
+        if placement.gpu_part < 1.0:
+            self._book_parts(placement, 1)
         for node, gpu in placement.named():
             held = self.named.get((node, gpu), ())
             # Sorted, so that a step undone leaves what was there before.

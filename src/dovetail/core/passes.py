@@ -49,7 +49,8 @@ def fill(view: View, bypass: str) -> tuple[Draft | None, Because]:
     strict: the first job that finds no room blocks all behind it. skip: it is passed over.
     """
     free = view.plan.free_gpus
-    if not free or not view.waiting:
+    parts = view.plan.occupancy.takes_parts
+    if not (free or parts) or not view.waiting:
         if bypass == "strict" and (head := view.waiting.first()) is not None:
             return None, behind(head)
         return None, NO_ROOM if view.waiting else ()
@@ -66,7 +67,7 @@ def fill(view: View, bypass: str) -> tuple[Draft | None, Because]:
         else:
             draft.place(job, spans)
             started += 1
-            if not occupancy.free_gpus:
+            if not (occupancy.free_gpus or parts):
                 break
     return draft if started else None, NO_ROOM if started < len(view.waiting) else ()
 
@@ -119,7 +120,7 @@ def _repack(
     scan = view.waiting.scan()
     job = scan.next()
     position, count = 0, len(running)
-    while occupancy.free_gpus:
+    while occupancy.free_gpus or occupancy.takes_parts:
         if job is not None and (position == count or (scan.key(), job) < running[position]):
             candidate = job
             waits = True
@@ -180,7 +181,7 @@ def _preempt(view: View, keys: Keys, bypass: str) -> tuple[Draft | None, Because
             if shape in failed:
                 scan.drop()
             head = scan.next()
-        if not draft.free_gpus and not contest.open_to(scan.peek()):
+        if not draft.may_hold_more and not contest.open_to(scan.peek()):
             break
     all_run = len(draft.placed) == len(view.running) + len(view.waiting)
     return draft if placed else None, () if all_run else NO_ROOM
@@ -210,6 +211,10 @@ class _Contest:
         if self._keys is None:
             running = self._view.progress.running()
             keys, jobs, gpus = self._keys_of(running), running.jobs, running.gpus
+            if self._draft.occupancy.takes_parts:
+                # The end of one part may free the whole GPU.
+                table = self._view.jobs
+                gpus = np.where(table.gpu_part[jobs] < 1.0, table.gpus[jobs], gpus)
             above = keys > key
             if not self._view.all_preemptible:
                 above &= self._view.preemptible[jobs]
@@ -236,7 +241,7 @@ class _Contest:
             draft.place(job, spans)
             return True
         margin = key + RELATIVE_TOLERANCE * abs(key)
-        if not self._enough(key, margin, shape.gpus):
+        if not self._enough(key, margin, shape.whole_gpus):
             return False
         return self._take_over(job, shape, margin)
 
@@ -253,7 +258,7 @@ class _Contest:
             victim = victims[last]
             taken.append((victim, draft.placed[victim[1]]))
             draft.remove(victim[1])
-            if draft.free_gpus >= shape.gpus:
+            if draft.free_gpus >= shape.whole_gpus:
                 spans = self._view.placing.find(draft.occupancy, shape)
         if spans is None:
             draft.undo_to(savepoint)
@@ -319,5 +324,5 @@ def runs_on(view: View, draft: Draft | None) -> tuple[Floats, Floats]:
     stay = ~np.isin(running.jobs, [c.job for c in changes if c.after is None])
     begin = [c for c in changes if c.before is None and c.after is not None]
     begun = np.array(view.progress.attained_gpu_s([c.job for c in begin]))
-    held = np.array([float(c.after.gpus) for c in begin if c.after is not None])
+    held = np.array([float(c.after.held_gpus) for c in begin if c.after is not None])
     return np.append(attained[stay], begun), np.append(gpus[stay], held)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from dovetail.core.errors import IllegalPlan
+from dovetail.core.gpu_parts import exact_sum
 
 Spans = tuple[tuple[int, int], ...]
 """(node, GPUs) pairs in rank order."""
@@ -26,6 +27,8 @@ class Placement:
     `gpu_ids` names the GPUs of each span; it is needed only where GPUs are shared.
     `fractions` and `samples` are per worker in rank order; empty means whole and even.
     `batch_size` is the global batch if a policy changed it; 0 means as requested.
+    `gpu_part` is the part of each GPU that the job holds: below 1 it shares the rest with others,
+    with 0 it holds no GPU, and its spans are workers that use CPUs and memory only.
     """
 
     spans: Spans
@@ -35,16 +38,29 @@ class Placement:
     samples: tuple[int, ...] = ()
     interleave: Interleave | None = None
     batch_size: int = 0
+    gpu_part: float = 1.0
     gpus: int = field(init=False, compare=False, repr=False)
     """The number of workers, one on each GPU."""
+    held_gpus: float = field(init=False, compare=False, repr=False)
+    """The GPUs that the job holds, parts counted as parts; a whole number unless it has parts."""
     nodes: int = field(init=False, compare=False, repr=False)
     """The number of nodes in use; a node may appear in several spans, for the order of ranks."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gpus", sum(g for _, g in self.spans))
+        gpus, part = sum(g for _, g in self.spans), self.gpu_part
+        object.__setattr__(self, "gpus", gpus)
+        object.__setattr__(self, "held_gpus", gpus if part == 1.0 else exact_sum(gpus * part))
         object.__setattr__(self, "nodes", len({n for n, _ in self.spans}))
         self._check_gpus()
         self._check_workers()
+        if part != 1.0:
+            self._check_part()
+
+    def _check_part(self) -> None:
+        if not 0.0 <= self.gpu_part < 1.0:
+            raise IllegalPlan(f"a part of a GPU lies between 0 and 1, not {self.gpu_part}")
+        if bool(self.gpu_ids) != bool(self.gpu_part):
+            raise IllegalPlan("a placement on parts of GPUs names them, one without GPUs does not")
 
     def _check_gpus(self) -> None:
         if not self.spans or any(g < 1 for _, g in self.spans):

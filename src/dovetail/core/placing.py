@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dovetail.core.errors import InputError, nearest
+from dovetail.core.gpu_parts import exact_sum, thousandths
 from dovetail.core.job import Shape
 from dovetail.core.node_sets import ALL_NODES, demands
 from dovetail.core.occupancy import Occupancy
@@ -70,12 +71,13 @@ class Placing:
         `among` is the bit set of the nodes to choose from, -1 for all.
         """
         need = gpus or shape.gpus
-        if need > occupancy.free_gpus:
+        if need > occupancy.free_gpus and shape.whole_gpus:
             return None
         if occupancy.tenants is not None:
-            if not occupancy.tenants.room(shape, need):
+            more = exact_sum(need * shape.gpu_part) if shape.gpu_part < 1.0 else need
+            if not occupancy.tenants.room(shape, more):
                 return None
-            among &= occupancy.tenants.nodes(shape, need)
+            among &= occupancy.tenants.nodes(shape, more)
         if not (shape.gpu_type or shape.groups or shape.topology):
             return self._find_among(occupancy, shape, among, need)
         if shape.topology:
@@ -94,7 +96,8 @@ class Placing:
         width = sets.width(shape.topology)
         rule = self if width != 1 else replace(self, consolidate="strict")
         for allowed in (nodes & among for nodes in sets.of(shape)):
-            blocks = (allowed,) if width < 2 else self._blocks(occupancy, allowed, width, need)
+            least = need if shape.whole_gpus else 0
+            blocks = (allowed,) if width < 2 else self._blocks(occupancy, allowed, width, least)
             for nodes in blocks:
                 spans = rule._find_among(occupancy, shape, nodes, need)
                 if spans is not None and (width != 1 or len(spans) == 1):
@@ -119,6 +122,8 @@ class Placing:
         self, occupancy: Occupancy, shape: Shape, allowed: int, need: int
     ) -> Spans | None:
         """Returns spans on the nodes of one set."""
+        if not shape.whole_gpus:
+            return self._find_parts(occupancy, shape, allowed, need)
         if occupancy.limits_host and (shape.cpus or shape.memory_bytes):
             return self._find_on_hosts(occupancy, shape, allowed, need)
         if self.consolidate == "none":
@@ -137,6 +142,34 @@ class Placing:
         """Returns spans where CPUs and memory limit what a node can take beside its GPUs."""
         nodes = list(_nodes_by(occupancy, allowed, self.node_choice))
         room = {node: _room(occupancy, shape, node) for node in nodes}
+        return self._with_room(occupancy, nodes, room, need)
+
+    def _find_parts(
+        self, occupancy: Occupancy, shape: Shape, allowed: int, need: int
+    ) -> Spans | None:
+        """Returns spans for parts of GPUs, or for a job without GPU: where others leave room first.
+
+        One part goes to the fullest GPU that takes it; a gang to as few nodes as a gang of whole
+        GPUs, those with GPUs that are held in parts first.
+        """
+        if not shape.gpu_part:
+            hosts = _hosts_by(occupancy, allowed, self.node_choice)
+            node = next((n for n in hosts if _fits_host(occupancy, shape, n, need)), -1)
+            return ((node, need),) if node >= 0 else None
+        seats: dict[int, int] = {}
+        for node, _ in occupancy.open_gpus.with_room(thousandths(shape.gpu_part)):
+            if _open(occupancy, node, allowed):
+                if need == 1 and _fits_host(occupancy, shape, node, 1):
+                    return ((node, 1),)
+                seats[node] = seats.get(node, 0) + 1
+        nodes = list(dict.fromkeys([*seats, *_nodes_by(occupancy, allowed, self.node_choice)]))
+        room = {n: _room(occupancy, shape, n, seats.get(n, 0)) for n in nodes}
+        return self._with_room(occupancy, nodes, room, need)
+
+    def _with_room(
+        self, occupancy: Occupancy, nodes: list[int], room: dict[int, int], need: int
+    ) -> Spans | None:
+        """Returns spans on nodes, in order of choice, with room for so many GPUs of a job."""
         if self.consolidate != "none":
             for node in nodes:
                 if room[node] >= need:
@@ -234,10 +267,38 @@ def _bits(spans: list[tuple[int, int]]) -> int:
     return bits
 
 
-def _room(occupancy: Occupancy, shape: Shape, node: int) -> int:
-    """Returns how many GPUs of a shape a node can take, by its GPUs, CPUs and memory."""
+def _fits_host(occupancy: Occupancy, shape: Shape, node: int, workers: int) -> bool:
+    """Returns whether the CPUs and memory of a node suffice for so many workers of a shape."""
+    if not occupancy.limits_host:
+        return True
     cpus, memory = occupancy.host_free[node]
-    room = float(occupancy.free[node])
+    share = workers / shape.gpus * (1 - RELATIVE_TOLERANCE)
+    return shape.cpus * share <= cpus and shape.memory_bytes * share <= memory
+
+
+def _hosts_by(occupancy: Occupancy, allowed: int, choice: str) -> Iterator[int]:
+    """Yields the open nodes for a job without GPU: those without GPUs, then in the node choice."""
+    bare, levels = occupancy.bare_nodes, occupancy.levels
+    rest = [nodes & ~bare for nodes in levels]
+    if choice == "first-fit":
+        rest = [sum(rest)]
+    for nodes in (levels[0] & bare, *(reversed(rest) if choice == "most-free" else rest)):
+        nodes &= allowed
+        while nodes:
+            low = nodes & -nodes
+            yield low.bit_length() - 1
+            nodes ^= low
+
+
+def _room(occupancy: Occupancy, shape: Shape, node: int, seats: int = 0) -> int:
+    """Returns how many GPUs of a shape a node can take, by its GPUs, CPUs and memory.
+
+    `seats` are GPUs that are held in parts, with room for one of the shape.
+    """
+    room = float(occupancy.free[node] + seats)
+    if not occupancy.limits_host:
+        return int(room)
+    cpus, memory = occupancy.host_free[node]
     if shape.cpus:
         room = min(room, cpus * shape.gpus / shape.cpus + RELATIVE_TOLERANCE)
     if shape.memory_bytes:

@@ -210,16 +210,21 @@ class Draft:
         """Returns the number of free GPUs on nodes open for work, as drafted."""
         return self.occupancy.free_gpus
 
+    @property
+    def may_hold_more(self) -> bool:
+        """True if a GPU is free, or jobs ask for parts: they may find room on GPUs in use."""
+        return bool(self.occupancy.free_gpus or self.occupancy.takes_parts)
+
     def place(self, job: int, where: Placement | Spans) -> None:
         """Puts a job on its GPUs, moving it if it is placed already.
 
         Raises IllegalPlan when the GPUs are not free.
         """
-        after = where if isinstance(where, Placement) else self._plainly(where)
         before = self.placed.get(job)
         if before is not None:
             self.occupancy.release(job, before)
         try:
+            after = where if isinstance(where, Placement) else self._as_requested(job, where)
             self.occupancy.hold(job, after)
         except IllegalPlan:
             if before is not None:
@@ -286,6 +291,19 @@ class Draft:
         changes += [Change(job, None, p) for job, p in placed.items() if job not in origin]
         changes.sort(key=_by_job)
         return changes
+
+    def _as_requested(self, job: int, spans: Spans) -> Placement:
+        """Returns the placement of a job: with the part of a GPU that it asked for, on GPUs named.
+
+        It keeps the GPUs that it has on the same nodes, if they have room.
+        """
+        if self.occupancy.takes_parts:
+            part = float(self.occupancy.jobs.gpu_part[job])
+            if part < 1.0:
+                before = self.placed.get(job) or (self._origin or {}).get(job)
+                ids = self.occupancy.seats(spans, part, before) if part else ()
+                return Placement(spans, ids, gpu_part=part)
+        return self._plainly(spans)
 
     def _plainly(self, spans: Spans) -> Placement:
         # NOTE: most placements recur; sharing the value saves 1 us at each start and makes the

@@ -83,6 +83,15 @@ def reserves(policy: Policy) -> bool:
     return bool(getattr(policy, "reserves", False))
 
 
+def takes_parts(policy: Policy) -> bool:
+    """True if the policy serves jobs that ask for parts of GPUs, or for none.
+
+    Such a policy places jobs where `view.placing` finds room and does not count GPUs itself, or
+    counts parts as parts. It says so with an attribute `takes_parts`; by default it does not.
+    """
+    return bool(getattr(policy, "takes_parts", False))
+
+
 @dataclass(frozen=True, slots=True)
 class Preset:
     """A name for a policy with some parameters fixed: what it is in one line, and their values."""

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 from sortedcontainers import SortedList
 
+from dovetail.core.gpu_parts import exact_sum
 from dovetail.core.job import Floats, Ints, Shape
 
 Entry = tuple[float, int]
@@ -35,7 +36,7 @@ class ReadableQueue(Protocol):
     def __len__(self) -> int: ...
 
     @property
-    def gpus(self) -> int:
+    def gpus(self) -> float:
         """Returns the GPUs that all waiting jobs together ask for."""
 
     def __contains__(self, job: int) -> bool: ...
@@ -53,7 +54,7 @@ class ReadableQueue(Protocol):
         """Returns the first job in order, or None."""
 
     def scan(self, max_gpus: int | None = None) -> Scan:
-        """Returns a pass over the queue in order, over shapes of at most `max_gpus`."""
+        """Returns a pass over the queue in order, of shapes that need at most `max_gpus` whole."""
 
     def shapes_waiting(self) -> list[int]:
         """Returns the shapes that have waiting jobs."""
@@ -77,9 +78,10 @@ class JobsByShape:
         return len(self._key)
 
     @property
-    def gpus(self) -> int:
+    def gpus(self) -> float:
         """Returns the GPUs that all waiting jobs together ask for."""
-        return sum(self.shapes[shape].gpus * len(jobs) for shape, jobs in self._active.items())
+        total = sum(self.shapes[s].asked_gpus * len(jobs) for s, jobs in self._active.items())
+        return exact_sum(total)
 
     def __contains__(self, job: int) -> bool:
         return job in self._key
@@ -191,7 +193,7 @@ class Scan:
         self._heap: list[tuple[float, int, int]] = [
             (*entries[0], shape)
             for shape, entries in active.items()
-            if max_gpus is None or shapes[shape].gpus <= max_gpus
+            if max_gpus is None or shapes[shape].whole_gpus <= max_gpus
         ]
         heapq.heapify(self._heap)
         self._shape = -1

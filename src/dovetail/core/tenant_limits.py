@@ -15,6 +15,7 @@ from math import inf
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
+from dovetail.core.gpu_parts import exact_sum
 from dovetail.core.job import Floats, JobTable, Shape
 from dovetail.core.node_sets import NodeSets
 from dovetail.core.placement import Placement
@@ -62,7 +63,7 @@ class TenantLimits:
             sum(1 << n for n in dict.fromkeys(r.nodes)) for r in cluster.reservations
         )
         self.limits: list[Limit] = []
-        self.held: list[int] = []
+        self.held: list[float] = []
         self.now: Callable[[], float] | None = None
         self.length_s: list[float] = []
         self.labels = tuple(self._labels())
@@ -132,20 +133,20 @@ class TenantLimits:
         queue, account, qos, user, reservation = values
         return queue, account, qos, user, reservation
 
-    def room(self, shape: Shape, need: int) -> bool:
+    def room(self, shape: Shape, need: float) -> bool:
         """True if no counter of any GPU type forbids `need` more GPUs."""
         return self.over(shape, need) is None
 
-    def over(self, shape: Shape, need: int) -> Limit | None:
+    def over(self, shape: Shape, need: float) -> Limit | None:
         """Returns a limit on GPUs of any type, or on jobs, that forbids `need` more GPUs."""
         for number in self._members_of(_owner_of(shape)):
             limit = self.limits[number]
             more = 1 if limit.counts_jobs else need
-            if not limit.gpu_type and self.held[number] + more > limit.most:
+            if not limit.gpu_type and exact_sum(self.held[number] + more) > limit.most:
                 return limit
         return None
 
-    def nodes(self, shape: Shape, need: int) -> int:
+    def nodes(self, shape: Shape, need: float) -> int:
         """Returns the bit set of nodes where a job may start on `need` GPUs.
 
         Nodes whose GPU type would go over a limit with all of them are left out.
@@ -154,7 +155,7 @@ class TenantLimits:
         allowed = EVERY_NODE & ~self._closed(owner, shape.length_s)
         for number in self._members_of(owner):
             limit = self.limits[number]
-            if limit.gpu_type and self.held[number] + need > limit.most:
+            if limit.gpu_type and exact_sum(self.held[number] + need) > limit.most:
                 allowed &= ~self._of_type.get(limit.gpu_type, 0)
         return allowed
 
@@ -166,7 +167,7 @@ class TenantLimits:
         owner, name = self.owner(job), self._jobs.job_id[job]
         for number in self._members_of(owner):
             limit = self.limits[number]
-            if self.held[number] + self._adds(limit, placement) > limit.most:
+            if exact_sum(self.held[number] + self._adds(limit, placement)) > limit.most:
                 raise IllegalPlan(f"job {name}: {limit}, and not more")
         if not self.has_reservations:
             return
@@ -179,14 +180,16 @@ class TenantLimits:
     def book(self, job: int, placement: Placement, sign: int) -> None:
         """Adds a placement to the counters, or takes it away."""
         for number in self._members_of(self.owner(job)):
-            self.held[number] += sign * self._adds(self.limits[number], placement)
+            more = sign * self._adds(self.limits[number], placement)
+            self.held[number] = exact_sum(self.held[number] + more)
 
     def faults(self, placed: Mapping[int, Placement]) -> list[str]:
         """Returns what is wrong with the counters, as sentences."""
-        count = [0] * len(self.held)
+        count: list[float] = [0] * len(self.held)
         for job, placement in placed.items():
             for number in self._members_of(self.owner(job)):
-                count[number] += self._adds(self.limits[number], placement)
+                more = self._adds(self.limits[number], placement)
+                count[number] = exact_sum(count[number] + more)
         held = [*self.held, *[0] * (len(self.limits) - len(self.held))]
         rows = zip(self.limits, count, held, strict=True)
         return [
@@ -195,7 +198,7 @@ class TenantLimits:
             if now > limit.most or now != booked
         ]
 
-    def booked(self) -> tuple[tuple[str, int], ...]:
+    def booked(self) -> tuple[tuple[str, float], ...]:
         """Returns what is held of each limit, where anything is."""
         pairs = zip(self.limits, self.held, strict=True)
         return tuple(sorted((str(limit), held) for limit, held in pairs if held))
@@ -230,13 +233,14 @@ class TenantLimits:
         found = {t for r in self._cluster.reservations for t in (r.start_s, r.end_s)}
         return sorted(found)
 
-    def _adds(self, limit: Limit, placement: Placement) -> int:
+    def _adds(self, limit: Limit, placement: Placement) -> float:
         if limit.counts_jobs:
             return 1
         if not limit.gpu_type:
-            return placement.gpus
+            return placement.held_gpus
         group_of, kind = self._cluster.group_of, limit.gpu_type
-        return sum(gpus for node, gpus in placement.spans if group_of(node).gpu_type == kind)
+        gpus = sum(gpus for node, gpus in placement.spans if group_of(node).gpu_type == kind)
+        return gpus if placement.gpu_part == 1.0 else exact_sum(gpus * placement.gpu_part)
 
     def _length_s(self, job: int) -> float:
         return float(self.bounds_s(self._jobs, slice(job, job + 1))[0])

@@ -57,6 +57,7 @@ class Backfill:
     knows: ClassVar[frozenset[str]] = frozenset({"length"})
     powers: ClassVar[frozenset[str]] = frozenset()
     reserves: ClassVar[bool] = True
+    takes_parts: ClassVar[bool] = True
     order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs), by_length=True)
     initial: ClassVar[Reservation | None] = None
 
@@ -67,7 +68,7 @@ class Backfill:
         if head is None:
             return Decision(draft if started else None, because=())
         because = behind(head)
-        if not draft.free_gpus:
+        if not draft.may_hold_more:
             return Decision(draft if started else None, because=because)
         candidates: Sequence[int] | None = None
         if isinstance(memory, Reservation) and not started and memory.holds(view, head):
@@ -129,14 +130,15 @@ def _reserve(view: View, draft: Draft, head: int, started: Sequence[int]) -> Res
         free += _returned(draft, job)
         if not by_count:
             draft.remove(job)
+            free = draft.free_gpus
         if (
             start_s == NEVER_S
-            and free >= shape.gpus
+            and free >= shape.whole_gpus
             and (by_count or view.placing.find(draft.occupancy, shape) is not None)
         ):
             start_s = end_s
     draft.undo_to(savepoint)
-    return Reservation(head, start_s, free - shape.gpus if start_s < NEVER_S else free, -1)
+    return Reservation(head, start_s, free - shape.whole_gpus * (start_s < NEVER_S), -1)
 
 
 def _returned(draft: Draft, job: int) -> int:
@@ -160,12 +162,11 @@ def _backfill(
     `candidates` None means all waiting jobs behind the head, in order of submission; `ahead` are
     the jobs that this decision started from the head on.
     """
-    extra = reserved.extra_gpus
-    slack_s = reserved.start_s - view.now
+    extra, slack_s = reserved.extra_gpus, reserved.start_s - view.now
     queue = _Candidates(view, reserved.head, slack_s, candidates)
     by_count = _counts_suffice(view, reserved.head)
     started: list[int] = []
-    while draft.free_gpus and (job := queue.next(draft.free_gpus, extra)) is not None:
+    while draft.may_hold_more and (job := queue.next(draft.free_gpus, extra)) is not None:
         shape = view.shape(job)
         spans = view.placing.find(draft.occupancy, shape)
         if spans is None:
@@ -175,7 +176,7 @@ def _backfill(
         draft.place(job, spans)
         outlives = _held_s(view, draft, job) > slack_s
         if outlives and (
-            shape.gpus > extra
+            shape.whole_gpus > extra
             if by_count
             else _delays(view, draft, reserved, [*ahead, *started, job])
         ):
@@ -183,7 +184,7 @@ def _backfill(
             continue
         started.append(job)
         if outlives:
-            extra -= shape.gpus
+            extra -= shape.whole_gpus
     return extra, started
 
 
@@ -221,9 +222,9 @@ class _Candidates:
         while self._heap:
             job = heapq.heappop(self._heap)
             shape = shape_of[job]
-            if shape in self._dropped or shapes[shape].gpus > free:
+            if shape in self._dropped or shapes[shape].whole_gpus > free:
                 continue
-            fits = shapes[shape].gpus <= extra or self._view.progress.length_s((job,))[0] <= (
+            fits = shapes[shape].whole_gpus <= extra or self._view.progress.length_s((job,))[0] <= (
                 self._slack_s
             )
             if not fits:
@@ -240,7 +241,7 @@ class _Candidates:
         self._dropped.add(self._view.shape_of[job])
 
     def _search(self, shape: int, after: int, free: int, extra: int) -> None:
-        gpus = self._view.shapes[shape].gpus
+        gpus = self._view.shapes[shape].whole_gpus
         if gpus > free or shape in self._dropped:
             return
         slack_s = NEVER_S if gpus <= extra else self._slack_s

@@ -28,6 +28,7 @@ class Fifo:
     powers: ClassVar[frozenset[str]] = frozenset()
     order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
     initial: ClassVar[None] = None
+    takes_parts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_bypass(self.bypass)

@@ -57,6 +57,7 @@ class Gittins:
     knows: ClassVar[frozenset[str]] = frozenset({"attained service"})
     powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate"})
     initial: ClassVar[ServiceHistory] = ServiceHistory()
+    takes_parts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_bypass(self.bypass)
@@ -125,4 +126,6 @@ class Gittins:
         """Returns the seconds until each job is ranked again."""
         level = self._levels(attained)
         target = np.where(level > 0, level * self.step, self._first_look())
-        return np.asarray((target - attained) / gpus)
+        # A job without GPU attains no service.
+        with np.errstate(divide="ignore"):
+            return np.asarray((target - attained) / gpus)

@@ -25,6 +25,7 @@ class Sjf:
     powers: ClassVar[frozenset[str]] = frozenset()
     order: ClassVar[Order] = Order(lambda view, jobs: view.progress.length_s(jobs))
     initial: ClassVar[None] = None
+    takes_parts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_bypass(self.bypass)

@@ -38,7 +38,7 @@ def _service_left(left_s: Floats, gpus: Floats | Ints) -> Floats:
 
 
 def _keys(view: View, jobs: Sequence[int]) -> list[float]:
-    gpus = view.jobs.gpus
+    gpus = view.jobs.asked_gpus
     return [s * float(gpus[j]) for s, j in zip(view.progress.left_s(jobs), jobs, strict=True)]
 
 

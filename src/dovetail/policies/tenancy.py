@@ -24,7 +24,7 @@ from math import inf
 
 from dovetail.core.order import Order
 from dovetail.core.parameters import check_period
-from dovetail.core.policy import Decision, Policy, register
+from dovetail.core.policy import Decision, Policy, register, takes_parts
 from dovetail.core.view import View
 from dovetail.mechanisms.tenancy import gate
 from dovetail.mechanisms.tenancy.ledger import TenantLedger, noted
@@ -75,6 +75,11 @@ class Tenancy:
     def heeds(self) -> frozenset[str]:
         """Returns the wishes of jobs that it heeds."""
         return frozenset({"priority"})
+
+    @property
+    def takes_parts(self) -> bool:
+        """Returns whether the inner policy serves parts of GPUs."""
+        return takes_parts(self.inner)
 
     @property
     def order(self) -> Order:

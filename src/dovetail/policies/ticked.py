@@ -16,7 +16,7 @@ from math import ceil, inf
 
 from dovetail.core.order import Order
 from dovetail.core.parameters import check_period
-from dovetail.core.policy import Decision, Policy, heeded, register, reserves
+from dovetail.core.policy import Decision, Policy, heeded, register, reserves, takes_parts
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import Changes, View
 from dovetail.policies.srtf import Srtf
@@ -87,6 +87,11 @@ class Ticked:
     def reserves(self) -> bool:
         """Returns whether the inner policy keeps GPUs free until a time."""
         return reserves(self.inner)
+
+    @property
+    def takes_parts(self) -> bool:
+        """Returns whether the inner policy serves parts of GPUs."""
+        return takes_parts(self.inner)
 
     @property
     def order(self) -> Order:

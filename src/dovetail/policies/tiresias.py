@@ -80,6 +80,11 @@ class Tiresias:
         return declared(frozenset({"preempt", "migrate"}), self.sizes, "resize")
 
     @property
+    def takes_parts(self) -> bool:
+        """Returns whether jobs are placed as requested; lists and peak sizes count whole GPUs."""
+        return self.sizes == REQUESTED and self.inside == "submission"
+
+    @property
     def order(self) -> Order:
         """Ranks a waiting job behind the running ones of its queue."""
         return Order(lambda view, jobs: [2.0 * q + 1 for q in self._queues(view, jobs)])
@@ -119,7 +124,9 @@ class Tiresias:
         """Returns the seconds until each job reaches its next threshold."""
         limits = np.array([*self.thresholds, np.inf])
         queue = np.searchsorted(limits * (1 - RELATIVE_TOLERANCE), attained, side="right")
-        return np.asarray((limits[queue] - attained) / gpus)
+        # A job without GPU attains no service.
+        with np.errstate(divide="ignore"):
+            return np.asarray((limits[queue] - attained) / gpus)
 
     def _decide_by_lists(self, view: View, memory: object) -> Decision:
         assert isinstance(memory, tuple)

@@ -160,6 +160,8 @@ def _placement_text(placement: Placement) -> str:
         text += f',"gpu_ids":{json.dumps(placement.gpu_ids)}'
     if placement.accumulation_steps > 1:
         text += f',"steps":{placement.accumulation_steps}'
+    if placement.gpu_part != 1.0:
+        text += f',"gpu_part":{placement.gpu_part!r}'
     if placement.fractions:
         text += f',"fractions":{json.dumps(placement.fractions)}'
     if placement.samples:
@@ -207,6 +209,7 @@ class LogLines:
 
 
 _NUMBER_DEFAULTS: dict[str, float] = {
+    "gpu_part": 1.0,
     "priority": 0.0,
     "batch_size": 0,
     "cpus": 0.0,
@@ -337,6 +340,7 @@ def _parse_placement(r: _Record, _: Mapping[str, int]) -> Placement:
         tuple(r.get("samples", ())),
         Interleave(*seat) if seat else None,
         int(r.get("batch", 0)),
+        float(r.get("gpu_part", 1.0)),
     )
 
 

@@ -23,6 +23,8 @@ from dovetail.record.tally import Segment, Tally
 
 SIZE_CLASSES = ((1, "1"), (4, "2-4"), (8, "5-8"), (32, "9-32"), (2**31, "33+"))
 """GPU-count classes: (largest count, name). Jobs over 4 GPUs are the papers' large ones."""
+NO_GPU, LESS_THAN_ONE = "0", "<1"
+"""The classes of jobs without GPU, and of jobs on less than one GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,9 @@ def nearest_rank(values: Floats, q: float) -> float:
 
 
 def size_class(gpus: np.ndarray) -> list[str]:
-    """Returns the size class of each GPU count."""
-    tops = np.array([top for top, _ in SIZE_CLASSES])
-    names = [name for _, name in SIZE_CLASSES]
+    """Returns the size class of each number of GPUs asked for, parts counted as parts."""
+    tops = np.array([0, np.nextafter(1, 0), *(top for top, _ in SIZE_CLASSES)])
+    names = [NO_GPU, LESS_THAN_ONE, *(name for _, name in SIZE_CLASSES)]
     return [names[i] for i in np.searchsorted(tops, gpus).tolist()]
 
 
@@ -85,33 +87,53 @@ def job_frame(trace: Trace, tally: Tally) -> pl.DataFrame:
             "recurrence": jobs.recurrence.texts(),
             "model": jobs.model.texts(),
             "end": tally.how,
-            "size_class": size_class(jobs.gpus),
+            "size_class": size_class(jobs.asked_gpus),
         }
     )
-    return frame.fill_nan(None)
+    return with_parts(frame, jobs).fill_nan(None)
+
+
+def with_parts(frame: pl.DataFrame, jobs: JobTable) -> pl.DataFrame:
+    """Returns the rows of `jobs.csv` with the part of a GPU, if some job asks for one."""
+    return frame.with_columns(gpu_part=pl.Series(jobs.gpu_part)) if jobs.has_parts else frame
 
 
 def series_frame(tally: Tally) -> pl.DataFrame:
     """Returns the state of the cluster over time, a step function."""
     columns = dict(zip(SERIES_COLUMNS, tally.columns, strict=True))
-    return pl.DataFrame(columns, schema_overrides=dict(SERIES_COLUMNS), strict=False)
+    kinds = series_kinds(columns["held_gpus"])
+    return pl.DataFrame(columns, schema_overrides=kinds, strict=False)
+
+
+def series_kinds(held_gpus: Floats) -> dict[str, type[pl.DataType]]:
+    """Returns the types of `SERIES_COLUMNS`: jobs that hold parts of GPUs make no whole numbers."""
+    kinds = dict(SERIES_COLUMNS)
+    if (held_gpus % 1).any():
+        kinds["held_gpus"] = pl.Float64
+    return kinds
 
 
 def span_frame(jobs: JobTable, segments: Sequence[Segment]) -> pl.DataFrame:
-    """Returns one row per stay of a job on a node, with switching separate from running."""
+    """Returns one row per stay of a job on GPUs of a node, switching separate from running."""
     rows: list[tuple[object, ...]] = []
     for job, placement, start_s, from_s, end_s, progress_s, _ in segments:
         ids = placement.gpu_ids
         name = jobs.job_id[job]
         moving = min(from_s, end_s)
         rate = progress_s / (end_s - moving) if end_s > moving else 0.0
+        if not placement.gpu_part:
+            continue
         for i, (node, gpus) in enumerate(placement.spans):
             gpu_ids = list(ids[i]) if ids else None
             if moving > start_s:
                 rows.append((name, node, gpus, start_s, moving, 0.0, "switch", gpu_ids))
             if end_s > moving:
                 rows.append((name, node, gpus, moving, end_s, rate, "run", gpu_ids))
-    return pl.DataFrame(rows, schema=dict(SPAN_COLUMNS), orient="row")
+    frame = pl.DataFrame(rows, schema=dict(SPAN_COLUMNS), orient="row")
+    if not jobs.has_parts:
+        return frame
+    parts = pl.DataFrame({"job_id": jobs.job_id, "gpu_part": jobs.gpu_part})
+    return frame.join(parts, on="job_id", how="left", maintain_order="left")
 
 
 def split_frame(jobs: pl.DataFrame, by: str) -> pl.DataFrame:
@@ -143,7 +165,7 @@ def gpu_seconds(tally: Tally) -> dict[str, float]:
     gpus, done = tally.gpus, tally.done_s
     useful = sum(d * g for d, g in zip(done, gpus, strict=True))
     switching = sum(
-        s.placement.gpus * (min(s.from_s, s.end_s) - s.start_s)
+        s.placement.held_gpus * (min(s.from_s, s.end_s) - s.start_s)
         + s.preparing * (s.end_s - min(s.from_s, s.end_s))
         for s in tally.segments
         if s.from_s > s.start_s or s.preparing
@@ -183,7 +205,8 @@ def fairness(trace: Trace, tally: Tally, jobs: pl.DataFrame) -> float | None:
     jct = np.where(ended, np.maximum(finish - submit, 1e-9), 1.0)
     mean_present = np.maximum((until(np.where(ended, finish, submit)) - until(submit)) / jct, 1.0)
     share = tally.installed_gpus / mean_present
-    ideal = trace.duration_s * trace.jobs.gpus / np.minimum(trace.jobs.gpus, share)
+    asked = np.where(trace.jobs.asked_gpus > 0, trace.jobs.asked_gpus, share)
+    ideal = trace.duration_s * asked / np.minimum(asked, share)
     return nearest_rank((jct / ideal)[ended], 0.99)
 
 

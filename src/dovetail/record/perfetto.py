@@ -128,7 +128,8 @@ def slice_end(at_ns: int, uuid: int) -> bytes:
     return packet(b"\x40" + varint(at_ns) + block(11, event) + _SEQUENCE)
 
 
-def counter_value(at_ns: int, uuid: int, value: int) -> bytes:
-    """Returns the packet that sets a counter."""
-    event = b"\x48\x04\x58" + varint(uuid) + number(30, value)
+def counter_value(at_ns: int, uuid: int, value: float) -> bytes:
+    """Returns the packet that sets a counter, to a whole number or to a double."""
+    amount = number(30, int(value)) if value == int(value) else real(44, value)
+    event = b"\x48\x04\x58" + varint(uuid) + amount
     return packet(b"\x40" + varint(at_ns) + block(11, event) + _SEQUENCE)

@@ -7,6 +7,7 @@ its first run, which keeps every sum over time.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ import polars as pl
 from dovetail.core.job import Bools, Floats
 from dovetail.core.trace import ENDS, Recorded, Trace
 from dovetail.core.units import RELATIVE_TOLERANCE
-from dovetail.record.metrics import Window, nearest_rank, size_class
+from dovetail.record.metrics import Window, nearest_rank, series_kinds, size_class, with_parts
 from dovetail.record.result import SERIES_COLUMNS
 
 ROUNDED_S = 1e-3
@@ -56,7 +57,7 @@ def recorded_jobs(trace: Trace, record: Recorded) -> pl.DataFrame:
             "jct_s": jct_s,
             "time_to_start_s": np.where(np.isfinite(start_s), start_s - submit_s, jct_s),
             "wait_s": np.where(known, wait_s, np.nan),
-            "service_gpu_s": np.where(known, (jct_s - wait_s) * jobs.gpus, np.nan),
+            "service_gpu_s": np.where(known, (jct_s - wait_s) * jobs.asked_gpus, np.nan),
             "slowdown": jct_s / trace.duration_s,
             "preemptions": record.restarts,
             "gpus": jobs.gpus,
@@ -66,10 +67,10 @@ def recorded_jobs(trace: Trace, record: Recorded) -> pl.DataFrame:
             "recurrence": jobs.recurrence.texts(),
             "model": jobs.model.texts(),
             "end": [ENDS[code] for code in trace.end.tolist()],
-            "size_class": size_class(jobs.gpus),
+            "size_class": size_class(jobs.asked_gpus),
         }
     )
-    return frame.fill_nan(None)
+    return with_parts(frame, jobs).fill_nan(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,8 @@ class RecordedLoad:
         }
         frame = pl.DataFrame(columns)
         unknown = [pl.lit(None).alias(c) for c in SERIES_COLUMNS if c not in columns]
-        return frame.with_columns(unknown).select(
-            pl.col(c).cast(kind) for c, kind in SERIES_COLUMNS.items()
-        )
+        kinds = series_kinds(self.held)
+        return frame.with_columns(unknown).select(pl.col(c).cast(k) for c, k in kinds.items())
 
     def total(self, of: Floats) -> float:
         """Returns the integral over time of one of the columns."""
@@ -119,6 +119,8 @@ def recorded_load(jobs: pl.DataFrame, capacity: CapacitySteps) -> RecordedLoad:
         same = np.abs(run_s - start_s) <= ROUNDED_S
     run_s = np.where(same, start_s, run_s)
     gpus = known["gpus"].to_numpy()
+    if "gpu_part" in known.columns:
+        gpus = gpus * known["gpu_part"].to_numpy()
     times, present = capacity
     inside = times[(times > submit_s.min(initial=np.inf)) & (times < end_s.max(initial=-np.inf))]
     t_s, place = np.unique(np.concatenate([submit_s, run_s, end_s, inside]), return_inverse=True)
@@ -136,9 +138,10 @@ def recorded_load(jobs: pl.DataFrame, capacity: CapacitySteps) -> RecordedLoad:
         t_s,
         steps(at_submit, at_run, None),
         steps(at_run, at_end, None),
-        steps(at_run, at_end, gpus),
+        # Sums of parts are whole thousandths.
+        np.round(steps(at_run, at_end, gpus), 3),
         np.asarray(present[found], dtype=np.float64),
-        int(surely_held.max(initial=0)),
+        math.ceil(round(surely_held.max(initial=0.0), 3)),
     )
 
 

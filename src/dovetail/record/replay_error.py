@@ -68,7 +68,7 @@ class Departure:
 
     t_s: float
     job_id: str
-    gpus: int
+    gpus: float
     recorded_start_s: float
     replayed_start_s: float
     why: str
@@ -107,7 +107,7 @@ class Side:
     jobs: pl.DataFrame
     series: pl.DataFrame
 
-    def free_gpus(self, at_s: Floats) -> Ints:
+    def free_gpus(self, at_s: Floats) -> Ints | Floats:
         """Returns the GPUs that no job holds at some times."""
         t_s = self.series["t_s"].to_numpy()
         free = (self.series["capacity_gpus"] - self.series["held_gpus"]).to_numpy()
@@ -207,6 +207,8 @@ def _departures(
     soonest_later[order[:-1]] = np.minimum.accumulate(ordered[::-1])[::-1][1:]
     latest_earlier[order[1:]] = np.maximum.accumulate(ordered)[:-1]
     gpus = both["gpus"].to_numpy()
+    if "gpu_part" in both.columns:
+        gpus = gpus * both["gpu_part"].to_numpy()
     at_s = np.minimum(start, start_replayed)
     early = start_replayed < start
     why = np.select(
@@ -233,7 +235,7 @@ def _departures(
         Departure(
             float(at_s[i]),
             names[i],
-            int(gpus[i]),
+            gpus[i].item(),
             float(start[i]),
             float(start_replayed[i]),
             str(why[i]),

@@ -43,7 +43,10 @@ JOB_COLUMNS: Mapping[str, type[pl.DataType]] = {
     "end": pl.String,
     "size_class": pl.String,
 }
-"""The columns of `RunResult.jobs`; a job that never finished has null `finish_s` and `jct_s`."""
+"""The columns of `RunResult.jobs`; a job that never finished has null `finish_s` and `jct_s`.
+
+Where jobs ask for parts of GPUs, or for none, `gpu_part` has the part of each of their GPUs.
+"""
 
 SERIES_COLUMNS: Mapping[str, type[pl.DataType]] = {
     "t_s": pl.Float64,
@@ -54,7 +57,10 @@ SERIES_COLUMNS: Mapping[str, type[pl.DataType]] = {
     "cluster_efficiency": pl.Float64,
     "blocking_index": pl.Float64,
 }
-"""The columns of `RunResult.series`, a step function: a row holds until the next."""
+"""The columns of `RunResult.series`, a step function: a row holds until the next.
+
+`held_gpus` is Float64 where jobs hold parts of GPUs.
+"""
 
 SPAN_COLUMNS: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "job_id": pl.String,
@@ -68,7 +74,8 @@ SPAN_COLUMNS: Mapping[str, pl.DataType | type[pl.DataType]] = {
 }
 """The columns of `RunResult.spans`: one row per run segment and node.
 
-`kind` is 'run' or 'switch'; `gpu_ids` is null when the placement named no GPUs.
+`kind` is 'run' or 'switch'; `gpu_ids` is null when the placement named no GPUs. Where jobs ask for
+parts of GPUs, `gpu_part` has the part held of each; jobs without GPU have no row.
 """
 
 SPLIT_COLUMNS: Mapping[str, type[pl.DataType]] = {

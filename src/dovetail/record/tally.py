@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.core.cluster import DOWN, Cluster
+from dovetail.core.gpu_parts import exact_sum
 from dovetail.core.job import Floats
 from dovetail.core.messages import (
     MOVE,
@@ -66,10 +67,16 @@ class _Stay:
 
 
 class Tally:
-    """Accumulates facts. `work_s` (solo seconds), `scale` (speed-up over one GPU) are per job."""
+    """Accumulates facts. Per job: GPUs asked for, `work_s` (solo seconds), `scale` (its speed-up
+    over one GPU, below 1 on a part of one).
+    """
 
     def __init__(
-        self, cluster: Cluster, gpus: Sequence[int], work_s: Sequence[float], scale: Sequence[float]
+        self,
+        cluster: Cluster,
+        gpus: Sequence[float],
+        work_s: Sequence[float],
+        scale: Sequence[float],
     ) -> None:
         n = len(gpus)
         self._installed = cluster.installed
@@ -102,7 +109,7 @@ class Tally:
         self._weight: dict[int, tuple[float, float]] = {}
         self._running: dict[int, _Stay] = {}
         self._named: dict[tuple[int, int], int] = {}
-        self._held = 0
+        self._held: float = 0
         self._speed = 0.0
         self._ramps: list[tuple[float, int, float]] = []
         self._books: dict[type, Callable[..., object]] = {
@@ -209,7 +216,8 @@ class Tally:
         return [*self.segments, *still]
 
     def _wait(self, job: int, t: float, left_s: float) -> None:
-        alone_s = max(left_s, 1e-9) * self.scale[job]
+        # A job without GPU has no speed on one: it counts by its length.
+        alone_s = max(left_s, 1e-9) * (self.scale[job] or 1.0)
         weight = (1 / alone_s, t / alone_s)
         self._weight[job] = weight
         self._waiting += 1
@@ -283,7 +291,7 @@ class Tally:
         progress = stay.progress_s
         self.done_s[job] += progress
         self.running_s[job] += t - start_s
-        self.service_gpu_s[job] += placement.gpus * (t - start_s)
+        self.service_gpu_s[job] += placement.held_gpus * (t - start_s)
         self._hold(placement, -1)
         self.segments.append(Segment(job, placement, start_s, from_s, t, progress, stay.preparing))
 
@@ -327,7 +335,10 @@ class Tally:
 
     def _hold(self, placement: Placement, sign: int) -> None:
         if not placement.gpu_ids:
-            self._held += sign * placement.gpus
+            self._held += sign * placement.held_gpus
+            return
+        if placement.gpu_part < 1.0:
+            self._held = exact_sum(self._held + sign * placement.held_gpus)
             return
         for gpu in placement.named():
             count = self._named.get(gpu, 0) + sign

@@ -110,7 +110,7 @@ def _edges(jobs: JobTable, tally: Tally) -> Floats:
 
 def _held(tally: Tally, leaves: Ints, edges: Floats, count: int) -> Floats:
     rows = np.array([s.job for s in tally.segments], np.int64)
-    gpus = np.array([s.placement.gpus for s in tally.segments], np.float64)
+    gpus = np.array([s.placement.held_gpus for s in tally.segments], np.float64)
     start = np.array([s.start_s for s in tally.segments])
     end = np.array([s.end_s for s in tally.segments])
     return _means(leaves[rows], gpus, start, end, edges, count)
@@ -118,7 +118,7 @@ def _held(tally: Tally, leaves: Ints, edges: Floats, count: int) -> Floats:
 
 def _asked(jobs: JobTable, tally: Tally, leaves: Ints, edges: Floats, count: int) -> Floats:
     end = np.minimum(np.array(tally.finish_s), edges[-1])
-    return _means(leaves, jobs.gpus.astype(np.float64), jobs.submit_s, end, edges, count)
+    return _means(leaves, jobs.asked_gpus, jobs.submit_s, end, edges, count)
 
 
 def _capacity(tally: Tally, edges: Floats) -> Floats:

@@ -77,7 +77,7 @@ class Recording:
 
     def tally(self) -> Tally:
         """Returns the tally of the log, which equals that of the run."""
-        gpus, work = self.trace.jobs.gpus.tolist(), self.trace.duration_s.tolist()
+        gpus, work = self.trace.jobs.asked_gpus.tolist(), self.trace.duration_s.tolist()
         tally = Tally(self.options.cluster, gpus, work, self.scale)
         for _, batch in groupby(self.facts, key=lambda fact: fact.t):
             tally.record(list(batch))
@@ -131,7 +131,9 @@ def read_recording(path: Path, *, by_life: bool = False) -> Recording:
         live = bool(manifest.get("live"))
         submitted = in_order(requests, live=live)
         trace = trace_of(path.stem, submitted, live=live)
-        scale = tuple(_float(r, "scale", _float(r, "gpus")) for r in submitted)
+        scale = tuple(
+            _float(r, "scale", _float(r, "gpus")) * _float(r, "gpu_part", 1.0) for r in submitted
+        )
         options = options_of(manifest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(str(path), f"a field is missing or invalid: {error!r}") from None
@@ -420,6 +422,7 @@ def trace_of(name: str, submitted: Sequence[LogRecord], *, live: bool = False) -
         gpus,
         min_gpus=np.array(low, np.int64),
         max_gpus=np.array(high, np.int64),
+        gpu_part=numbers("gpu_part", 1.0),
         priority=numbers("priority", 0.0),
         batch_size=numbers("batch_size", 0).astype(np.int64),
         cpus=numbers("cpus", 0.0),

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from dovetail.control.loop import check_needs
+from dovetail.control.loop import check_needs, check_parts
 from dovetail.control.loop import run as run_loop
 from dovetail.control.replay import RecordedForecast
 from dovetail.core.errors import InputError
@@ -67,11 +67,13 @@ def _simulated(events: Happened, policy: Policy, options: Options) -> pl.DataFra
     """Returns the simulated jobs, each by its last life."""
     forecast = RecordedForecast(events.length_s)
     check_needs(policy, granted(forecast), options.without)
+    check_parts(policy, events.trace.jobs)
     simulation = replace(options, forecast="known", belief="exact", capacity=events.capacity)
     scene = replace(build_scene(events.trace, simulation), forecast=forecast)
     jobs = events.trace.jobs
     scale = [scene.truth.structure.scale(row) for row in range(len(jobs))]
-    tally = Tally(options.cluster, jobs.gpus.tolist(), events.trace.duration_s.tolist(), scale)
+    asked, work = jobs.asked_gpus.tolist(), events.trace.duration_s.tolist()
+    tally = Tally(options.cluster, asked, work, scale)
     run_loop(ScriptedWorld(scene, events.script, policy, tally), policy)
     return job_frame(events.trace, tally)[list(events.last)]
 

@@ -113,9 +113,9 @@ def _base(name: str) -> str:
 
 
 def size_order(size_class: str) -> tuple[float, str]:
-    """Orders size classes by their least number: '1', '2-4', '5-8', '>8' and '9+'."""
+    """Orders size classes by their least number: '0', '<1', '1', '2-4', '5-8', '>8' and '9+'."""
     number = re.search(r"\d+(?:\.\d+)?", size_class)
-    above = 0.5 if size_class.lstrip().startswith(">") else 0.0
+    above = {">": 0.5, "<": -0.5}.get(size_class.lstrip()[:1], 0.0)
     return (float(number.group()) + above if number else float("inf"), size_class)
 
 

@@ -484,8 +484,7 @@ class SimWorld:
                 facts.append(Retimed(state.now, job, rate))
 
     def _on_gpus_of(self, placement: Placement) -> set[int]:
-        sharers = self.state.plan.occupancy.sharers
-        return {j for node, gpu in placement.named() for j in sharers(node, gpu)}
+        return self.state.plan.occupancy.company(placement)
 
     def _neighbours(self, job: int, placement: Placement) -> tuple[Neighbour, ...]:
         placed = self.state.plan.placed

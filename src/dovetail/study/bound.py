@@ -73,6 +73,8 @@ def bound_for(trace: Trace, options: Options, policy: Policy) -> LowerBounds | N
 
 def objection(trace: Trace, options: Options, powers: Powers) -> str:
     """Returns the reason why no bound holds for runs with these powers, empty if one holds."""
+    if trace.jobs.has_parts:
+        return "jobs ask for parts of GPUs, or for none"
     if options.cancelled == "clock":
         return "cancelled jobs end by the clock, before their work is done"
     if (trace.jobs.time_limit_s < trace.duration_s).any():

@@ -90,10 +90,11 @@ def holdings_of(segments: Sequence[Segment], cluster: Cluster) -> HeldSpans:
     alone: list[Held] = []
     stays: dict[tuple[int, int], list[_Stay]] = {}
     for job, placement, start_s, _, end_s, _, _ in segments:
-        if end_s <= start_s:
+        part = placement.gpu_part
+        if end_s <= start_s or not part:
             continue
-        if not placement.gpu_ids:
-            alone += [(job, code_of_node[n], start_s, end_s, float(g)) for n, g in placement.spans]
+        if not placement.gpu_ids or part < 1.0:
+            alone += [(job, code_of_node[n], start_s, end_s, g * part) for n, g in placement.spans]
             continue
         weights = placement.fractions or (1.0,) * placement.gpus
         for gpu, weight in zip(placement.named(), weights, strict=True):
@@ -160,7 +161,7 @@ def recorded_holdings(trace: Trace, cluster: Cluster | None, where: str) -> tupl
         codes[rows],
         (end_s - ran_s)[rows],
         end_s[rows],
-        trace.jobs.gpus[rows].astype(np.float64),
+        trace.jobs.asked_gpus[rows],
         types,
     )
     return held, int((~started).sum())

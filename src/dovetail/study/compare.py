@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from dovetail.algorithms.bounds import LowerBounds, Powers
-from dovetail.control.loop import check_needs
+from dovetail.control.loop import check_needs, check_parts
 from dovetail.core.errors import InputError
 from dovetail.core.job import Floats
 from dovetail.core.policy import Policy
@@ -26,6 +26,7 @@ from dovetail.study.comparison_rows import (
     told_lengths,
 )
 from dovetail.study.inferred import with_inferred_capacity
+from dovetail.study.left_out import part_notes
 from dovetail.study.measured import COPIED, MeasuredRows, Scenes, answered, interval_columns
 from dovetail.study.on_cluster import on_cluster
 from dovetail.study.options import Options
@@ -126,6 +127,7 @@ def _check(scene: ReplayInput, rows: Mapping[str, ComparedRow]) -> None:
     knows = {f: granted(parse_forecast(f, scene.trace, options.seed)) for f in sorted(told)}
     for row in rows.values():
         check_needs(row.policy, knows[row.forecast], options.without)
+        check_parts(row.policy, scene.trace.jobs)
 
 
 def _replicates(
@@ -263,6 +265,7 @@ def _notes(
         notes.append(f"{left_out:.0f} jobs can never fit this cluster and were left out.")
     linear = first.number("jobs_without_model") or 0
     powers = {name: policy.powers for name, policy in policy_of.items()}
+    notes += part_notes(trace.jobs)
     notes += limit_notes(trace, options, powers, len(trace) - int(linear))
     notes += tenant_notes(
         on_cluster(trace, options.cluster).jobs, options.cluster, policy_of.values()

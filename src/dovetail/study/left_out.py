@@ -13,7 +13,7 @@ import numpy as np
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
-from dovetail.core.job import Shape
+from dovetail.core.job import JobTable, Shape
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.trace import Trace
 from dovetail.study.on_cluster import on_cluster
@@ -49,7 +49,7 @@ def left_out(trace: Trace, options: Options) -> Loss:
     lost = np.array([bool(why[s]) for s in shape_of], dtype=np.bool_)
     reasons = Counter(why[s] for s in shape_of if why[s])
     whole_s = gpu_seconds(trace)
-    lost_s = float((trace.duration_s * trace.jobs.gpus)[lost].sum())
+    lost_s = float((trace.duration_s * trace.jobs.asked_gpus)[lost].sum())
     return Loss(int(lost.sum()), lost_s, len(trace), whole_s, reasons)
 
 
@@ -58,9 +58,35 @@ def _reason(shape: Shape, cluster: Cluster) -> str:
     kind = f"{shape.gpu_type} GPUs" if shape.gpu_type else "GPUs"
     if not groups:
         return f"for {kind}, which it does not have"
-    if shape.gpus > sum(g.nodes * g.gpus_per_node for g in groups):
+    if shape.whole_gpus > sum(g.nodes * g.gpus_per_node for g in groups):
         return f"for more {kind} than it has"
+    if not shape.gpu_part:
+        return "without GPU, for more CPUs or memory than a node has"
     return "for more in one place than its nodes have"
+
+
+def part_notes(jobs: JobTable) -> list[str]:
+    """Returns the note on jobs that hold parts of GPUs, or none."""
+    if not jobs.has_parts:
+        return []
+    none = int((jobs.gpu_part == 0).sum())
+    part = int((jobs.gpu_part < 1).sum()) - none
+    return [
+        f"{part:,} jobs hold parts of GPUs, which do not slow each other: their lengths are those "
+        f"on such a part. {none:,} hold no GPU; they count in means of times, with 0 GPU-seconds."
+    ]
+
+
+def _unlimited_hosts(trace: Trace, cluster: Cluster) -> str:
+    """Returns a sentence if nothing keeps jobs without GPU from starting at once."""
+    none = int((trace.jobs.gpu_part == 0).sum())
+    if not none or any(g.cpus or g.memory_bytes for g in cluster.groups):
+        return ""
+    return (
+        f"{none:,} of {len(trace):,} jobs use no GPU, and the cluster names no CPUs: they start at "
+        "once and lower the means; describe its nodes in a TOML file, or import the log with "
+        "--cpu-only reject"
+    )
 
 
 def check_left_out(trace: Trace, options: Options) -> list[str]:
@@ -72,8 +98,9 @@ def check_left_out(trace: Trace, options: Options) -> list[str]:
     """
     if not len(trace):
         return []
-    notes = [note for note in (ignored_types(trace, options.cluster),) if note]
-    notes += queues_without_jobs(on_cluster(trace, options.cluster).jobs, options.cluster)
+    cluster = options.cluster
+    notes = [n for n in (ignored_types(trace, cluster), _unlimited_hosts(trace, cluster)) if n]
+    notes += queues_without_jobs(on_cluster(trace, cluster).jobs, cluster)
     never, unread = left_out(trace, options), loss_in_counts(trace)
     if never.exceeds(options.left_out_max):
         raise InputError("--cluster", f"it can never hold {never}", _mend(trace, never))

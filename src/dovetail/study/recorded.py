@@ -45,7 +45,7 @@ def recorded_run(trace: Trace, options: Options) -> RunResult | None:
     load = recorded_load(jobs, capacity_steps(options))
     interval = mean_interval(jobs, options)
     ended = jobs["jct_s"].is_not_null().to_numpy()
-    work_gpu_s = float((trace.duration_s * trace.jobs.gpus)[ended].sum())
+    work_gpu_s = float((trace.duration_s * trace.jobs.asked_gpus)[ended].sum())
     return RunResult(
         manifest={
             "version": __version__,

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 import dovetail.policies  # registers the policies
-from dovetail.control.loop import check_needs
+from dovetail.control.loop import check_needs, check_parts
 from dovetail.control.loop import run as run_loop
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.errors import InputError
@@ -190,9 +190,12 @@ def simulate(
     trace, left_out = placeable(trace, options)
     scene = build_scene(trace, options)
     check_needs(policy, granted(scene.forecast), options.without)
+    check_parts(policy, trace.jobs)
     manifest = _manifest(trace, policy, options, left_out)
-    scale = [scene.truth.structure.scale(j) for j in range(len(trace))]
-    tally = Tally(options.cluster, trace.jobs.gpus.tolist(), trace.duration_s.tolist(), scale)
+    part = trace.jobs.gpu_part.tolist()
+    scale = [scene.truth.structure.scale(j) * part[j] for j in range(len(trace))]
+    asked = trace.jobs.asked_gpus.tolist()
+    tally = Tally(options.cluster, asked, trace.duration_s.tolist(), scale)
     decision_s = _play(scene, policy, manifest, tally, log_to, progress)
     jobs = job_frame(trace, tally)
     tenancy = _of_tenants(trace, options, tally, jobs)
@@ -291,7 +294,7 @@ def _manifest(trace: Trace, policy: Policy, options: Options, left_out: int) -> 
             "jobs": len(trace),
             "left_out": left_out,
             "counts": dict(sorted(trace.counts.items())),
-            "work_gpu_s": float((trace.duration_s * trace.jobs.gpus).sum()),
+            "work_gpu_s": float((trace.duration_s * trace.jobs.asked_gpus).sum()),
         },
         **options.manifest(),
     }

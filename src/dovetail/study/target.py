@@ -87,7 +87,7 @@ class Target:
         """Returns the jobs that are meant. Raises InputError if there are none."""
         meant = options.window.rows(trace.jobs.submit_s)
         if self.gpus:
-            meant = meant & (trace.jobs.gpus == self.gpus)
+            meant = meant & (trace.jobs.asked_gpus == self.gpus)
         if self.by:
             texts = getattr(trace.jobs, self.by).texts()
             known = sorted({text for text in texts if text})

@@ -9,7 +9,7 @@ from pathlib import Path
 from dovetail.core.trace import Trace
 from dovetail.physics.batches.goodput import training
 from dovetail.physics.zoo.models import seconds_per_iteration, zoo
-from dovetail.traces.assemble import Imported
+from dovetail.traces.assemble import KEEP, Imported
 from dovetail.traces.importing import import_rows, sniff
 from dovetail.traces.readers.format import ReadOptions
 from dovetail.traces.transform import assign_models
@@ -20,11 +20,19 @@ def open_traces(
     format_name: str | None = None,
     *,
     origin: str = "week",
-    cpu_only: str = "reject",
+    cpu_only: str = "",
+    fractions: str = KEEP,
     timezone: str = "",
 ) -> Trace:
     """Returns one trace of files of one format, with a queue for each virtual cluster."""
-    return open_rows(paths, format_name, origin=origin, cpu_only=cpu_only, timezone=timezone).trace
+    return open_rows(
+        paths,
+        format_name,
+        origin=origin,
+        cpu_only=cpu_only,
+        fractions=fractions,
+        timezone=timezone,
+    ).trace
 
 
 def open_rows(
@@ -32,7 +40,8 @@ def open_rows(
     format_name: str | None = None,
     *,
     origin: str = "week",
-    cpu_only: str = "reject",
+    cpu_only: str = "",
+    fractions: str = KEEP,
     timezone: str = "",
 ) -> Imported:
     """Returns the trace as `open_traces` does, with each rejected row and what was assumed.
@@ -45,7 +54,9 @@ def open_rows(
     family = (name or "").partition("-")[0]
     seconds = partial(seconds_per_iteration, family=family)
     options = ReadOptions(seconds, timezone=timezone, training=partial(training, family=family))
-    return import_rows(files, name, options=options, origin=origin, cpu_only=cpu_only)
+    return import_rows(
+        files, name, options=options, origin=origin, cpu_only=cpu_only, fractions=fractions
+    )
 
 
 def with_models(trace: Trace, seed: int) -> Trace:

@@ -197,7 +197,7 @@ def _interval_columns(mean: Interval, ratio: Interval) -> dict[str, float | None
 
 def _waits(trace: Trace, outcome: CellOutcome, counted: Bools) -> dict[str, float | None]:
     wait_s = outcome.wait_s[counted]
-    single = counted & (trace.jobs.gpus == 1)
+    single = counted & (trace.jobs.asked_gpus == 1)
     soon = outcome.time_to_start_s[single] <= SOON_S
     return {
         "avg_wait_s": float(wait_s.mean()),
@@ -218,7 +218,7 @@ def _hours(hours: float) -> str:
 
 def gpu_hours(trace: Trace, rows: Bools) -> float:
     """Returns the GPU-hours of work of some jobs, as the log has them."""
-    work: Floats = (trace.duration_s * trace.jobs.gpus)[rows]
+    work: Floats = (trace.duration_s * trace.jobs.asked_gpus)[rows]
     return float(work.sum()) / HOUR_S
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from dovetail.core.cluster import GIB
-from dovetail.core.errors import InputError
+from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import LABELS, NO_LABEL, Bools, Floats, Ints, JobTable, Labels
 from dovetail.core.trace import ENDS, Recorded, Trace
 from dovetail.traces.rows import (
@@ -33,6 +33,13 @@ SUBMIT_MAX_S = 1e11
 
 GPUS_MAX = 1_000_000
 """The most plausible GPUs of a job: a larger value is from the wrong column."""
+
+KEEP, REJECT, AS_ONE_GPU, ROUND_UP = "keep", "reject", "as-one-gpu", "round-up"
+CPU_ONLY = (KEEP, REJECT, AS_ONE_GPU)
+"""What can become of jobs without GPU."""
+FRACTIONS = (KEEP, ROUND_UP)
+"""What can become of parts of a GPU."""
+EVENED_OUT = "parts of a GPU evened out over a job's GPUs"
 
 OUT_OF_ORDER = "out of order, sorted by submission"
 
@@ -58,27 +65,34 @@ class Imported:
     notes: tuple[str, ...] = ()
 
 
-def assemble(rows: Rows, name: str, where: str, *, cpu_only: str = "reject") -> Trace:
+def assemble(rows: Rows, name: str, where: str) -> Trace:
     """Returns the trace of all usable rows. Raises InputError if no row is usable."""
-    return assembled(rows, name, where, cpu_only=cpu_only).trace
+    return assembled(rows, name, where).trace
 
 
-def assembled(rows: Rows, name: str, where: str, *, cpu_only: str = "reject") -> Imported:
+def assembled(
+    rows: Rows, name: str, where: str, *, cpu_only: str = "", fractions: str = KEEP
+) -> Imported:
     """Returns the trace of all usable rows, sorted by (submission, id), and the rejected rows.
 
-    `cpu_only` is the treatment of jobs with zero GPUs: `reject` or `as-one-gpu`. In the counts of
-    the trace, read = usable + all rejected + all joined. Raises InputError if no row is usable.
+    `cpu_only` is the treatment of jobs without GPU: `keep`, `reject` or `as-one-gpu`; by default
+    they are kept where they ran on the machines of the others. `fractions` of a GPU are kept, or
+    `round-up` gives whole ones. In the counts of the trace, read = usable + all rejected + all
+    joined. Raises InputError if no row is usable.
     """
+    for option, word, known in (
+        ("--cpu-only", cpu_only, ("", *CPU_ONLY)),
+        ("--fractions", fractions, FRACTIONS),
+    ):
+        if word not in known:
+            raise InputError(option, f"unknown word '{word}'", nearest(word, known))
     refusals = Refusals(Counter({"read": rows.read}), list(rows.refused))
     counts = refusals.counts
     counts.update(rows.counts)
     frame = _complete(rows.frame)
-    if cpu_only == "as-one-gpu":
-        counts[adjusted("CPU-only job given one GPU")] += int((frame["gpus"] == 0).sum())
-        frame = frame.with_columns(
-            pl.when(pl.col("gpus") == 0).then(1.0).otherwise("gpus").alias("gpus")
-        )
+    frame = _without_gpu(frame, counts, cpu_only or (KEEP if rows.beside_gpus else ""))
     frame = _reject(frame, refusals)
+    frame = _in_parts(frame, counts, fractions)
     frame = _repair(frame, counts)
     frame = _in_order(frame, refusals)
     counts["usable"] = frame.height
@@ -112,6 +126,60 @@ def _complete(frame: pl.DataFrame) -> pl.DataFrame:
         *(column(c, pl.String, "") for c in ("job_id", *TEXTS)),
         *(column(c, pl.Boolean, c == "preemptible") for c in FLAGS),
         *(c for c in ("line", "file") if c in frame.columns),
+    )
+
+
+def _without_gpu(frame: pl.DataFrame, counts: Counter[str], cpu_only: str) -> pl.DataFrame:
+    """Returns the frame with jobs without GPU as they are to be treated: 0 GPUs are rejected.
+
+    One that is kept has one worker with no part of a GPU.
+    """
+    if not cpu_only:
+        return frame
+    none = (frame["gpus"] == 0) | (frame["gpu_part"] == 0).fill_null(False)
+    if cpu_only == AS_ONE_GPU:
+        counts[adjusted("CPU-only job given one GPU")] += int(none.sum())
+    worker = pl.lit(0.0 if cpu_only == REJECT else 1.0)
+    part = pl.lit(0.0 if cpu_only == KEEP else None, pl.Float64)
+    one = pl.lit(none.fill_null(False))
+    return frame.with_columns(
+        pl.when(one).then(worker).otherwise("gpus").alias("gpus"),
+        pl.when(one).then(part).otherwise("gpu_part").alias("gpu_part"),
+    )
+
+
+def _in_parts(frame: pl.DataFrame, counts: Counter[str], fractions: str) -> pl.DataFrame:
+    """Returns the rows with whole GPUs and the part of each that is asked for, in thousandths.
+
+    What is no whole number of GPUs is divided evenly over as many as it needs.
+    """
+    gpus, part = pl.col("gpus"), pl.col("gpu_part")
+    wrong = (part < 0) | (part > 1) | part.is_infinite()
+    counts[adjusted("gpu_part out of range, left out")] += int(
+        frame.select(wrong.fill_null(False).sum()).item()
+    )
+    frame = frame.with_columns(pl.when(wrong).then(None).otherwise(part).alias("gpu_part"))
+    whole = gpus.ceil()
+    uneven = part.is_null() & (gpus != whole)
+    frame = frame.with_columns(
+        pl.when(uneven).then(gpus / whole).otherwise(part.fill_null(1.0)).alias("gpu_part"),
+        (uneven & (gpus > 1)).alias("uneven"),
+        whole.alias("gpus"),
+    )
+    in_part = (part > 0) & (part < 1)
+    if fractions == KEEP:
+        counts[adjusted(EVENED_OUT)] += int(frame["uneven"].sum())
+        least = pl.max_horizontal(part.round(3), pl.lit(0.001))
+        kept = pl.when(in_part).then(least).otherwise(part)
+    else:
+        counts[adjusted("fraction of a GPU rounded up")] += int(frame.select(in_part.sum()).item())
+        kept = pl.when(in_part).then(1.0).otherwise(part)
+    none = part == 0
+    return frame.drop("uneven").with_columns(
+        kept.alias("gpu_part"),
+        # A job without GPU has one worker, on a node with or without GPUs.
+        *(pl.when(none).then(1.0).otherwise(c).alias(c) for c in ("gpus", "min_gpus", "max_gpus")),
+        pl.when(none).then(pl.lit("")).otherwise("gpu_type").alias("gpu_type"),
     )
 
 
@@ -151,11 +219,6 @@ def _reject(frame: pl.DataFrame, refusals: Refusals) -> pl.DataFrame:
 
 def _repair(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
     """Returns the rows with invalid optional values removed and counted."""
-    gpus = pl.col("gpus").ceil()
-    counts[adjusted("fraction of a GPU rounded up")] += frame.select(
-        (gpus != pl.col("gpus")).sum()
-    ).item()
-    frame = frame.with_columns(gpus)
     tests = {
         "iterations": (pl.col("iterations") <= 0) | pl.col("iterations").is_infinite(),
         "batch_size": (pl.col("batch_size") < 0) | (pl.col("batch_size") > 2**53),
@@ -235,6 +298,7 @@ def _trace(frame: pl.DataFrame, name: str, counts: dict[str, int]) -> Trace:
         _counts(gpus, 1),
         min_gpus=_counts(frame["min_gpus"], gpus),
         max_gpus=_counts(frame["max_gpus"], gpus),
+        gpu_part=_floats(frame["gpu_part"], 1.0),
         priority=_floats(frame["priority"], 0.0),
         batch_size=_counts(frame["batch_size"], 0),
         cpus=_floats(frame["cpus"], 0.0),

@@ -198,6 +198,7 @@ def to_frame(trace: Trace) -> pl.DataFrame:
         "time_limit_s": _given(jobs.time_limit_s, np.inf),
         "min_gpus": _unless((jobs.min_gpus == jobs.gpus).all(), pl.Series(jobs.min_gpus)),
         "max_gpus": _unless((jobs.max_gpus == jobs.gpus).all(), pl.Series(jobs.max_gpus)),
+        "gpu_part": _unless(not jobs.has_parts, pl.Series(jobs.gpu_part)),
         "cpus": _given(jobs.cpus, 0.0),
         "memory_gb": _given(jobs.memory_bytes / GIB, 0.0),
         "elastic": _unless(not jobs.elastic.any(), pl.Series(jobs.elastic)),

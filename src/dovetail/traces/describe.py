@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from dovetail.core.job import Bools, Floats, Ints, Labels
+from dovetail.core.job import Bools, Floats, Ints, JobTable, Labels
 from dovetail.core.trace import ENDS, Trace
 from dovetail.core.units import DAY_S, HOUR_S
 from dovetail.traces.hardware import GpuTypeRow, fitting_cluster, gpu_type_rows
@@ -24,9 +24,11 @@ RECURRENT_MIN = 5
 
 @dataclass(frozen=True, slots=True)
 class SizeRow:
-    """The jobs that request one number of GPUs."""
+    """The jobs that request one number of GPUs: 0 for those without, below 1 for all on a part of
+    one, as the mean of them.
+    """
 
-    gpus: int
+    gpus: float
     jobs: int
     jobs_share: float
     gpu_hours: float
@@ -117,7 +119,7 @@ class Description:
 def describe(trace: Trace, gpus: int | None = None) -> Description:
     """Returns the statistics of a trace with at least one job; `gpus` is the cluster size."""
     jobs = trace.jobs
-    hours = jobs.gpus * trace.duration_s / HOUR_S
+    hours = jobs.asked_gpus * trace.duration_s / HOUR_S
     submit = jobs.submit_s
     types = gpu_type_rows(trace)
     groups = np.bincount(jobs.recurrence.codes + 1, minlength=1)[1:]
@@ -132,7 +134,7 @@ def describe(trace: Trace, gpus: int | None = None) -> Description:
         first_submit_s=float(submit[0]),
         span_days=float(submit[-1] - submit[0]) / DAY_S,
         gpu_hours=float(hours.sum()),
-        gpus_mean=float(jobs.gpus.mean()),
+        gpus_mean=float(jobs.asked_gpus.mean()),
         with_deadline=int(np.isfinite(jobs.deadline_s).sum()),
         with_time_limit=int(np.isfinite(jobs.time_limit_s).sum()),
         elastic=int(jobs.elastic.sum()),
@@ -148,7 +150,13 @@ def describe(trace: Trace, gpus: int | None = None) -> Description:
     )
 
 
-def class_rows(gpus: Ints, low: int, high: int) -> Bools:
+def sizes_of(jobs: JobTable) -> Floats:
+    """Returns the size of each job: the GPUs it asks for, rounded up from 1 on."""
+    asked = jobs.asked_gpus
+    return np.where(asked < 1, asked, np.ceil(asked))
+
+
+def class_rows(gpus: Floats, low: int, high: int) -> Bools:
     """Returns which jobs are of the size class `low` to `high` GPUs (0: no upper end)."""
     return (gpus >= low) & ((gpus <= high) if high else True)
 
@@ -164,18 +172,26 @@ def _distinct(labels: Labels) -> int:
 
 
 def _sizes(trace: Trace, hours: Floats) -> tuple[SizeRow, ...]:
-    sizes, inverse, jobs = np.unique(trace.jobs.gpus, return_inverse=True, return_counts=True)
-    per_size = np.bincount(inverse.ravel(), weights=hours)
+    asked = sizes_of(trace.jobs)
+    parts = (asked > 0) & (asked < 1)
+    if parts.any():
+        asked[parts] = asked[parts].mean()
+    sizes, inverse, jobs = np.unique(asked, return_inverse=True, return_counts=True)
+    per_size, total = np.bincount(inverse.ravel(), weights=hours), float(hours.sum()) or 1.0
     return tuple(
-        SizeRow(int(g), int(n), float(n / len(trace)), float(h), float(h / hours.sum()))
-        for g, n, h in zip(sizes, jobs, per_size, strict=True)
+        SizeRow(int(g) if g == int(g) else g, int(n), float(n / len(trace)), float(h), h / total)
+        for g, n, h in zip(sizes.tolist(), jobs, per_size.tolist(), strict=True)
     )
 
 
 def _durations(trace: Trace) -> tuple[DurationRow, ...]:
     rows = [_duration_row("all", trace.duration_s)]
+    asked = sizes_of(trace.jobs)
+    for name, chosen in (("0", asked == 0), ("<1", (asked > 0) & (asked < 1))):
+        if chosen.any():
+            rows.append(_duration_row(name, trace.duration_s[chosen]))
     for low, high in CLASSES:
-        chosen = trace.duration_s[class_rows(trace.jobs.gpus, low, high)]
+        chosen = trace.duration_s[class_rows(asked, low, high)]
         if len(chosen):
             rows.append(_duration_row(class_name(low, high), chosen))
     return tuple(rows)
@@ -189,7 +205,8 @@ def _duration_row(name: str, seconds: Floats) -> DurationRow:
 
 def _ends(trace: Trace, hours: Floats) -> tuple[EndRow, ...]:
     jobs = np.bincount(trace.end, minlength=len(ENDS))
-    share = np.bincount(trace.end, weights=hours, minlength=len(ENDS)) / hours.sum()
+    held = np.bincount(trace.end, weights=hours, minlength=len(ENDS))
+    share = held / (float(hours.sum()) or 1.0)
     return tuple(
         EndRow(end, int(jobs[i]), float(jobs[i] / len(trace)), float(share[i]))
         for i, end in enumerate(ENDS)
@@ -226,7 +243,7 @@ def _mean_by(jobs: Ints, kind: Ints, kinds: int) -> tuple[float, ...]:
 def gpu_seconds_by_day(trace: Trace) -> Floats:
     """Returns the requested GPU-seconds by day of submission, counted from the first one."""
     day = ((trace.jobs.submit_s - trace.jobs.submit_s[0]) // DAY_S).astype(np.int64)
-    return np.bincount(day, weights=trace.jobs.gpus * trace.duration_s).astype(np.float64)
+    return np.bincount(day, weights=trace.jobs.asked_gpus * trace.duration_s).astype(np.float64)
 
 
 def _load(trace: Trace, gpus: int) -> LoadSummary:

@@ -81,8 +81,9 @@ def draw(description: Description, trace: Trace) -> Figure:
 
 
 def _run_times(axes: Axes, trace: Trace) -> None:
+    sizes = np.ceil(trace.jobs.asked_gpus)
     for colour, (low, high) in zip(COLOURS, CLASSES, strict=True):
-        seconds = np.sort(trace.duration_s[class_rows(trace.jobs.gpus, low, high)])
+        seconds = np.sort(trace.duration_s[class_rows(sizes, low, high)])
         if len(seconds):
             share = np.arange(1, len(seconds) + 1) / len(seconds)
             label = f"{class_name(low, high)} GPU{'' if high == 1 else 's'} ({len(seconds):,})"
@@ -106,7 +107,8 @@ def _thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 def _sizes(axes: Axes, d: Description) -> None:
     names, jobs, hours = [], [], []
     for low, high in CLASSES:
-        rows = [r for r in d.sizes if r.gpus >= low and (not high or r.gpus <= high)]
+        # A part of a GPU is of the first class.
+        rows = [r for r in d.sizes if r.gpus > low - 1 and (not high or r.gpus <= high)]
         names.append(class_name(low, high))
         jobs.append(100 * sum(r.jobs_share for r in rows))
         hours.append(100 * sum(r.gpu_hours_share for r in rows))

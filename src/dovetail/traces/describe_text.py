@@ -85,7 +85,7 @@ def _sizes(d: Description) -> Group:
     shown = sorted(largest, key=lambda r: r.gpus)
     for row in shown:
         table.add_row(
-            str(row.gpus),
+            "<1" if 0 < row.gpus < 1 else str(row.gpus),
             f"{row.jobs:,}",
             f"{row.jobs_share:.1%}",
             f"{row.gpu_hours:,.0f}",

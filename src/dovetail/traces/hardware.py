@@ -40,13 +40,12 @@ class GpuTypeRow:
 
 
 def gpu_type_rows(trace: Trace) -> tuple[GpuTypeRow, ...]:
-    """Returns a row for each GPU type, by name, jobs without a type last."""
-    labels = trace.jobs.gpu_type
-    codes = [c for c in (*range(len(labels.names)), -1) if (labels.codes == c).any()]
-    return tuple(
-        _row(labels.names[c] if c >= 0 else "", trace, np.flatnonzero(labels.codes == c))
-        for c in codes
-    )
+    """Returns a row for each GPU type, by name, jobs without a type last, those without GPU not."""
+    labels, on_gpus = trace.jobs.gpu_type, trace.jobs.gpu_part > 0
+    rows = {c: np.flatnonzero((labels.codes == c) & on_gpus) for c in range(-1, len(labels.names))}
+    # Jobs without a type come last.
+    codes = [c for c in (*range(len(labels.names)), -1) if len(rows[c])]
+    return tuple(_row(labels.names[c] if c >= 0 else "", trace, rows[c]) for c in codes)
 
 
 def fitting_cluster(rows: tuple[GpuTypeRow, ...]) -> str:
@@ -69,18 +68,20 @@ def _group(row: GpuTypeRow) -> str:
 
 def _row(name: str, trace: Trace, rows: Ints) -> GpuTypeRow:
     part = trace.take(rows)
-    gpus, hours = part.jobs.gpus, float((part.jobs.gpus * part.duration_s).sum()) / HOUR_S
+    gpus = part.jobs.asked_gpus
+    hours = float((gpus * part.duration_s).sum()) / HOUR_S
     if part.recorded is None:
         return GpuTypeRow(name, len(part), hours, 0, 0, 0)
     recorded = part.recorded
     once = np.isfinite(recorded.start_s) & np.isfinite(recorded.end_s) & (recorded.restarts == 0)
-    one_place, held = np.zeros(int(once.sum()), np.int64), gpus[once].astype(np.float64)
+    one_place, held = np.zeros(int(once.sum()), np.int64), gpus[once]
     in_use, _ = _levels(recorded.start_s[once], recorded.end_s[once], one_place, held)
     nodes, per_node = _nodes(recorded, gpus, once)
-    return GpuTypeRow(name, len(part), hours, int(in_use.max(initial=0.0)), nodes, per_node)
+    peak = math.ceil(round(in_use.max(initial=0.0), 3))
+    return GpuTypeRow(name, len(part), hours, peak, nodes, per_node)
 
 
-def _nodes(recorded: Recorded, gpus: Ints, once: Bools) -> tuple[int, int]:
+def _nodes(recorded: Recorded, gpus: Floats, once: Bools) -> tuple[int, int]:
     """Returns how many nodes the jobs ran on, and how many GPUs each has, by what was in use."""
     lists = [readable_host_names(text) for text in recorded.nodes.names]
     number: dict[str, int] = {}

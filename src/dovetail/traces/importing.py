@@ -11,7 +11,7 @@ import polars as pl
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.trace import Trace
-from dovetail.traces.assemble import OUT_OF_ORDER, Imported, assembled, late
+from dovetail.traces.assemble import KEEP, OUT_OF_ORDER, Imported, assembled, late
 from dovetail.traces.canonical import canonical_rows, trace_name
 from dovetail.traces.clock import check_zone, monday_before
 from dovetail.traces.readers.format import Format, Head, ReadOptions
@@ -73,7 +73,8 @@ def import_trace(
     *,
     options: ReadOptions | None = None,
     origin: str = "week",
-    cpu_only: str = "reject",
+    cpu_only: str = "",
+    fractions: str = KEEP,
 ) -> Trace:
     """Returns one trace of all files, with a queue for each virtual cluster. Raises InputError.
 
@@ -81,7 +82,9 @@ def import_trace(
     job, `first` the first job, `keep` the beginning of 1970. A single file with times relative to
     its own start keeps them.
     """
-    return import_rows(paths, format_name, options=options, origin=origin, cpu_only=cpu_only).trace
+    return import_rows(
+        paths, format_name, options=options, origin=origin, cpu_only=cpu_only, fractions=fractions
+    ).trace
 
 
 def import_rows(
@@ -90,13 +93,14 @@ def import_rows(
     *,
     options: ReadOptions | None = None,
     origin: str = "week",
-    cpu_only: str = "reject",
+    cpu_only: str = "",
+    fractions: str = KEEP,
 ) -> Imported:
     """Returns the trace as `import_trace` does, with each rejected row. Raises InputError."""
     files = [Path(p) for p in paths]
     rows = _rows_of(files, format_name, options, origin)
     name = trace_name(files[0]) if len(files) == 1 else f"{trace_name(files[0])}+{len(files) - 1}"
-    return assembled(rows, name, _where(files), cpu_only=cpu_only)
+    return assembled(rows, name, _where(files), cpu_only=cpu_only, fractions=fractions)
 
 
 def import_apart(
@@ -105,10 +109,13 @@ def import_apart(
     *,
     options: ReadOptions | None = None,
     origin: str = "week",
-    cpu_only: str = "reject",
+    cpu_only: str = "",
+    fractions: str = KEEP,
 ) -> dict[str, Trace]:
     """Returns one trace per virtual cluster by name, with one time 0. Raises InputError."""
-    parts = import_rows_apart(paths, format_name, options=options, origin=origin, cpu_only=cpu_only)
+    parts = import_rows_apart(
+        paths, format_name, options=options, origin=origin, cpu_only=cpu_only, fractions=fractions
+    )
     return {name: part.trace for name, part in parts.items()}
 
 
@@ -118,7 +125,8 @@ def import_rows_apart(
     *,
     options: ReadOptions | None = None,
     origin: str = "week",
-    cpu_only: str = "reject",
+    cpu_only: str = "",
+    fractions: str = KEEP,
 ) -> dict[str, Imported]:
     """Returns the traces as `import_apart` does, with each rejected row. Raises InputError.
 
@@ -139,8 +147,9 @@ def import_rows_apart(
     for part in sorted(parts, key=lambda p: str(p["queue"][0])):
         name = str(part["queue"][0]) or "none"
         try:
-            rows = Rows(part, part.height, refused=before, notes=whole.notes)
-            apart[name] = assembled(rows, name, _where(files), cpu_only=cpu_only)
+            rows = replace(whole, frame=part, read=part.height, counts=Counter(), refused=before)
+            treated = assembled(rows, name, _where(files), cpu_only=cpu_only, fractions=fractions)
+            apart[name] = treated
             before = ()
         except InputError:
             counts[f"whole import, rejected: virtual cluster {name} without a usable job"] += (
@@ -234,7 +243,15 @@ def _merged(parts: list[Rows], files: list[Path]) -> Rows:
         for refused in part.refused
     ]
     notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
-    return Rows(frame, sum(p.read for p in parts), counts, refused=refused, notes=notes)
+    beside = all(part.beside_gpus for part in parts)
+    return Rows(
+        frame,
+        sum(p.read for p in parts),
+        counts,
+        refused=refused,
+        notes=notes,
+        beside_gpus=beside,
+    )
 
 
 def _with_queue(frame: pl.DataFrame, path: Path) -> pl.DataFrame:

@@ -15,6 +15,7 @@ only partly usable is not found.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ import numpy as np
 
 from dovetail.core.cluster import DRAINING, UP, Cluster
 from dovetail.core.errors import InputError
+from dovetail.core.gpu_parts import exact_sum
 from dovetail.core.job import Bools, Floats, Ints
 from dovetail.core.trace import Trace
 from dovetail.traces.capacity import Timeline
@@ -68,7 +70,7 @@ class _Node:
 
     start_s: list[float] = field(default_factory=list)
     end_s: list[float] = field(default_factory=list)
-    gpus: list[int] = field(default_factory=list)
+    gpus: list[float] = field(default_factory=list)
     wide: list[bool] = field(default_factory=list)
     restarted: list[bool] = field(default_factory=list)
     types: Counter[str] = field(default_factory=Counter)
@@ -91,7 +93,9 @@ class _Node:
         alone = [(start_s, end_s, gpus) for start_s, end_s, gpus, why in rows if not any(why)]
         events = [(start_s, gpus) for start_s, _, gpus in alone]
         events += [(end_s, -gpus) for _, end_s, gpus in alone]
-        return int(np.cumsum([g for _, g in sorted(events)]).max(initial=0))
+        return math.ceil(
+            exact_sum(float(np.cumsum([g for _, g in sorted(events)]).max(initial=0.0)))
+        )
 
     def gaps(self, first_s: float, last_s: float) -> list[tuple[float, float]]:
         """Returns the gaps without a job."""
@@ -138,7 +142,7 @@ def _seen(trace: Trace) -> tuple[dict[str, _Node], int]:
     seen: dict[str, _Node] = {}
     unreadable = 0
     types, queues = jobs.gpu_type.texts(), jobs.queue.texts()
-    codes, gpus = record.nodes.codes.tolist(), jobs.gpus.tolist()
+    codes, gpus = record.nodes.codes.tolist(), jobs.asked_gpus.tolist()
     restarts = record.restarts.tolist()
     times = zip(record.start_s.tolist(), record.end_s.tolist(), strict=True)
     for job, (start_s, end_s) in enumerate(times):

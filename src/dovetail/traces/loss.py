@@ -65,7 +65,7 @@ class Loss:
 
 def gpu_seconds(trace: Trace) -> float:
     """Returns the work of all jobs."""
-    return float((trace.duration_s * trace.jobs.gpus).sum())
+    return float((trace.duration_s * trace.jobs.asked_gpus).sum())
 
 
 def loss_of(imported: Imported) -> Loss:

@@ -38,6 +38,7 @@ NUMBERS = (
     "time_limit_s",
     "min_gpus",
     "max_gpus",
+    "gpu_part",
     "cpus",
     "memory_gb",
     "eligible_s",
@@ -60,8 +61,8 @@ class Rows:
     `counts` has the rows that the reader rejected (`rejected: reason`) or changed (`adjusted:
     reason`) or made one of several (`joined: reason`), `read` all rows of the source. `frame` may
     have the `line` of each row, and `refused` the rejected rows. `notes` are sentences on what the
-    reader assumed. `epoch_s` is the Unix time of `submit_s` 0 if known,
-    `zone_offset_s` the UTC offset there.
+    reader assumed. `beside_gpus`: jobs without GPU ran on the machines of the others. `epoch_s` is
+    the Unix time of `submit_s` 0 if known, `zone_offset_s` the UTC offset there.
     """
 
     frame: pl.DataFrame
@@ -71,6 +72,7 @@ class Rows:
     zone_offset_s: float = 0.0
     refused: Sequence[pl.DataFrame] = ()
     notes: tuple[str, ...] = ()
+    beside_gpus: bool = False
 
 
 REFUSED = pl.Schema({"line": pl.Int64, "reason": pl.String, "gpu_s": pl.Float64})

@@ -30,7 +30,7 @@ def offered_load(trace: Trace, gpus: int) -> float:
 
 def gpu_seconds(trace: Trace) -> float:
     """Returns the GPU-seconds that all jobs request."""
-    return float((trace.jobs.gpus * trace.duration_s).sum())
+    return float((trace.jobs.asked_gpus * trace.duration_s).sum())
 
 
 def gpus_for_load(trace: Trace, load: float) -> int:
@@ -51,7 +51,8 @@ def busiest_window(trace: Trace, days: float, *, by: str = "gpu-seconds") -> Tra
         raise InputError(f"measure '{by}'", "is unknown", nearest(by, WINDOW_MEASURES))
     _positive("days", days)
     submit = trace.jobs.submit_s
-    amount = trace.jobs.gpus * trace.duration_s if by == "gpu-seconds" else np.ones(len(trace))
+    work = trace.jobs.asked_gpus * trace.duration_s
+    amount = work if by == "gpu-seconds" else np.ones(len(trace))
     total = np.concatenate(([0.0], np.cumsum(amount)))
     ends = np.searchsorted(submit, submit + days * DAY_S, side="left")
     starts = np.arange(len(trace))

@@ -64,6 +64,11 @@ class RankedPolicy:
         return declared(frozenset({"preempt", "migrate"}), self.sizes, "resize")
 
     @property
+    def takes_parts(self) -> bool:
+        """Returns whether every size is as requested, also a part of a GPU."""
+        return self.sizes == REQUESTED
+
+    @property
     def order(self) -> Order:
         """Returns the order of waiting jobs at the sizes that they would get."""
         return self.order_at_peak if self.sizes == PEAK else self.order_as_requested

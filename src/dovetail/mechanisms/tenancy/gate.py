@@ -40,15 +40,17 @@ def first_turns(view: View, jobs: Sequence[int]) -> list[int]:
 
     Jobs that wait for a limit of their tenant do not count.
     """
-    left = installed_by_type(view.cluster.groups)
+    left: dict[str, float] = dict(installed_by_type(view.cluster.groups))
     tenants = view.plan.occupancy.tenants
     found: list[int] = []
     for job in jobs:
         shape = view.shape(job)
-        if left.get(shape.gpu_type, 0) > 0:
+        if not shape.asked_gpus:
             found.append(job)
-            if tenants is None or tenants.room(shape, shape.gpus):
-                left[shape.gpu_type] -= shape.gpus
+        elif left.get(shape.gpu_type, 0) > 0:
+            found.append(job)
+            if tenants is None or tenants.room(shape, shape.asked_gpus):
+                left[shape.gpu_type] -= shape.asked_gpus
     return found
 
 

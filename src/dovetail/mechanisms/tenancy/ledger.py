@@ -45,7 +45,7 @@ def noted(
     """
     view, draft = standing.view, decision.draft
     placed = view.running if draft is None else draft.placed
-    held = {job: placement.gpus for job, placement in placed.items()}
+    held = {job: placement.held_gpus for job, placement in placed.items()}
     stops = {job: n for job, n in memory.stops if job not in view.changes.ended}
     for change in draft.changes() if draft is not None else ():
         if change.after is None:

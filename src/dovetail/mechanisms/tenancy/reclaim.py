@@ -81,9 +81,9 @@ class Reclaim:
         standing, view = self._standing, self._standing.view
         shape, leaf = view.shape(job), standing.leaf_of[job]
         tenants = self._draft.occupancy.tenants
-        if tenants is not None and not tenants.room(shape, shape.gpus):
+        if tenants is not None and not tenants.room(shape, shape.asked_gpus):
             return
-        covered = self._holdings.guarantee(leaf, shape.gpu_type, shape.gpus)
+        covered = self._holdings.guarantee(leaf, shape.gpu_type, shape.asked_gpus)
         if self._kept:
             return
         if self._place(job, leaf):
@@ -104,7 +104,7 @@ class Reclaim:
         view = self._standing.view
         tenants = self._draft.occupancy.tenants
         if self._kept or not (
-            tenants is None or tenants.room(view.shape(job), view.shape(job).gpus)
+            tenants is None or tenants.room(view.shape(job), view.shape(job).asked_gpus)
         ):
             return
         if self._place(job, self._standing.leaf_of[job]):

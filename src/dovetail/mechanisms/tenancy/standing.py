@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.core.cluster import Cluster
+from dovetail.core.gpu_parts import exact_sum
 from dovetail.core.job import Floats
 from dovetail.core.placement import Placement
 from dovetail.core.tenant_tree import TenantTree, tree_of
@@ -22,7 +23,7 @@ class Holdings:
 
     def __init__(self, cluster: Cluster, tree: TenantTree) -> None:
         self._cluster, self._tree = cluster, tree
-        self._held: dict[tuple[int, str], int] = {}
+        self._held: dict[tuple[int, str], float] = {}
         self.promises: dict[int, dict[str, int]] = {
             number: dict(tenant.guaranteed)
             for number, tenant in enumerate(tree.tenants)
@@ -41,19 +42,24 @@ class Holdings:
         for kind, gpus in self._by_type(placement).items():
             self.add(leaf, kind, sign * gpus)
 
-    def add(self, leaf: int, kind: str, gpus: int) -> None:
+    def add(self, leaf: int, kind: str, gpus: float) -> None:
         """Adds GPUs of a type ("" for an unknown one) to a tenant."""
         for tenant in self._tree.path(leaf):
             if tenant in self.promises:
                 for key in {kind: 0, "": 0}:
-                    self._held[tenant, key] = self._held.get((tenant, key), 0) + gpus
+                    held = self._held.get((tenant, key), 0)
+                    self._held[tenant, key] = exact_sum(held + gpus)
 
-    def guarantee(self, leaf: int, kind: str, gpus: int) -> Guarantee | None:
-        """Returns a guarantee that covers `gpus` more GPUs of a type, if there is one."""
+    def guarantee(self, leaf: int, kind: str, gpus: float) -> Guarantee | None:
+        """Returns a guarantee that covers `gpus` more GPUs of a type, if there is one.
+
+        What is guaranteed are GPUs: a job without one has no claim.
+        """
         for tenant in self._tree.path(leaf):
             for promised, most in self.promises.get(tenant, {}).items():
                 fits = not promised or not kind or promised == kind
-                if fits and self._held.get((tenant, promised), 0) + gpus <= most:
+                held = exact_sum(self._held.get((tenant, promised), 0) + gpus)
+                if gpus and fits and held <= most:
                     return tenant, promised or kind, most
         return None
 
@@ -72,11 +78,13 @@ class Holdings:
                     return False
         return True
 
-    def _by_type(self, placement: Placement) -> dict[str, int]:
-        kinds: dict[str, int] = {}
+    def _by_type(self, placement: Placement) -> dict[str, float]:
+        kinds: dict[str, float] = {}
         for node, gpus in placement.spans:
             kind = self._cluster.group_of(node).gpu_type
             kinds[kind] = kinds.get(kind, 0) + gpus
+        if placement.gpu_part < 1.0:
+            return {kind: exact_sum(gpus * placement.gpu_part) for kind, gpus in kinds.items()}
         return kinds
 
 
@@ -112,7 +120,7 @@ class TenantStanding:
         """Returns the GPUs that the jobs of each leaf hold or wait for."""
         asked = self.held.copy()
         for job in self.view.waiting.columns()[0].tolist():
-            asked[self.leaf_of[job]] += self.view.shape(job).gpus
+            asked[self.leaf_of[job]] += self.view.shape(job).asked_gpus
         return asked
 
     def queue_of(self, leaf: int) -> int:

@@ -57,11 +57,11 @@ def _guaranteed(
     while (leaf := walk.leaf()) is not None:
         job = mine[leaf][0]
         shape = standing.view.shape(job)
-        covered = holdings.guarantee(leaf, shape.gpu_type, shape.gpus)
+        covered = holdings.guarantee(leaf, shape.gpu_type, shape.asked_gpus)
         if covered is None:
             walk.leave_out(leaf)
             continue
-        holdings.add(leaf, covered[1], shape.gpus)
+        holdings.add(leaf, covered[1], shape.asked_gpus)
         found.append(TenantTurn(walk.take(leaf), True))
     return found
 
@@ -75,8 +75,15 @@ def _lines(standing: TenantStanding, gpus: int) -> dict[int, list[int]]:
     shapes = np.array([shape_of[job] for job in jobs.tolist()], np.int64)
     behind = -(view.jobs.priority[jobs] + _of_qos(standing, jobs))
     order = np.lexsort((jobs, keys, behind, shapes, leaves))
-    # Of jobs that are alike to the tables, no more than the GPUs could start.
-    most = np.array([max(1, ceil(gpus / shape.gpus)) for shape in view.shapes], np.int64)
+    # Of jobs that are alike to the tables, no more than the GPUs could start; parts may find room
+    # on GPUs that are not free.
+    most = np.array(
+        [
+            max(1, ceil(gpus / shape.gpus)) if shape.whole_gpus else len(jobs)
+            for shape in view.shapes
+        ],
+        np.int64,
+    )
     kept = order[_place_in_group(leaves[order], shapes[order]) < most[shapes[order]]]
     kept = kept[np.lexsort((jobs[kept], keys[kept], behind[kept], leaves[kept]))]
     lines: dict[int, list[int]] = {}
@@ -116,7 +123,7 @@ class _Walk:
         self._tree, self._lines, self._load = standing.tree, lines, load
         self._shape = standing.view.shape
         self._below: dict[int, list[int]] = {}
-        self._next_gpus: dict[int, int] = {}
+        self._next_gpus: dict[int, float] = {}
         for leaf in lines:
             for number in self._tree.path(leaf):
                 above = self._below.setdefault(self._tree.tenants[number].parent, [])
@@ -139,7 +146,7 @@ class _Walk:
         """Returns the next job of a tenant, and adds its GPUs to the loads."""
         job = self._lines[leaf].pop(0)
         for number in self._tree.path(leaf):
-            self._load[number] += self._shape(job).gpus
+            self._load[number] += self._shape(job).asked_gpus
         if self._lines[leaf]:
             self._look_ahead(leaf)
         else:
@@ -165,7 +172,7 @@ class _Walk:
                 if known:
                     self._next_gpus[number] = self._next_gpus[min(known, key=self._standing)]
             elif self._lines.get(number):
-                self._next_gpus[number] = self._shape(self._lines[number][0]).gpus
+                self._next_gpus[number] = self._shape(self._lines[number][0]).asked_gpus
 
     def _standing(self, number: int) -> tuple[float, Sequence[str]]:
         tenant = self._tree.tenants[number]

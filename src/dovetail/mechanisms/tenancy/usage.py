@@ -43,7 +43,7 @@ class Usage:
 NO_USE = Usage()
 
 
-def charged(view: View, tree: TenantTree, held: Mapping[int, int]) -> Floats:
+def charged(view: View, tree: TenantTree, held: Mapping[int, float]) -> Floats:
     """Returns the GPUs that count as used by each leaf, by what jobs hold and their QOS."""
     rows = np.fromiter(held, np.int64, len(held))
     gpus = np.fromiter(held.values(), np.float64, len(held))

@@ -305,6 +305,11 @@ def held_seconds(spans: pl.DataFrame) -> pl.DataFrame:
     """Returns node, gpus, start_s, end_s of held GPUs, a GPU held by two jobs counted once."""
     columns = ["node", "gpus", "start_s", "end_s"]
     spans = spans.filter(pl.col("end_s") > pl.col("start_s"))
+    if "gpu_part" in spans.columns:
+        in_part = pl.col("gpu_part") < 1
+        parts = spans.filter(in_part).with_columns(pl.col("gpus") * pl.col("gpu_part"))
+        whole = held_seconds(spans.filter(~in_part).drop("gpu_part"))
+        return pl.concat([whole.cast({"gpus": pl.Float64}), parts.select(columns)])
     named = spans.filter(pl.col("gpu_ids").is_not_null())
     anonymous = spans.filter(pl.col("gpu_ids").is_null()).select(columns)
     # The part of a span that an earlier one on the same GPU already covers is cut away.

@@ -20,7 +20,10 @@ _PHASES = {
 
 
 def _read(path: Path, options: ReadOptions) -> Rows:
-    """Reads a pod that ran until it was deleted (phase Running) as completed then."""
+    """Reads a pod that ran until it was deleted (phase Running) as completed then.
+
+    `gpu_milli` is the part of each of its GPUs.
+    """
     table = read_delimited(path)
     if not table.has("creation_time"):
         raise InputError(
@@ -32,11 +35,11 @@ def _read(path: Path, options: ReadOptions) -> Rows:
         {"job_id": "name", "submit_s": "creation_time"},
         {"gpu_type": "gpu_spec", "status": "pod_phase", "queue": "qos"},
     )
-    gpus, milli = table.number("num_gpu"), table.number("gpu_milli")
+    gpus, milli = table.number("num_gpu").alias("gpus"), table.number("gpu_milli")
     scheduled = table.number("scheduled_time")
     columns += [
-        # A fraction is a share of one GPU; whole GPUs have 1000.
-        (gpus * milli / 1000).zip_with((gpus == 1).fill_null(False), gpus).alias("gpus"),
+        gpus,
+        (milli / 1000).set((gpus == 0).fill_null(False), None).alias("gpu_part"),
         (table.number("deletion_time") - scheduled).alias("duration_s"),
         scheduled.alias("start_s"),
         table.number("deletion_time").alias("end_s"),
@@ -49,8 +52,9 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     if "status" in frame.columns:
         frame = frame.with_columns(frame["status"].replace(_PHASES))
     refused = Refusals()
-    frame = refuse(frame, (gpus >= 1) & scheduled.is_null(), "never scheduled", refused)
-    return Rows(frame, len(table), refused.counts, refused=refused.rows)
+    frame = refuse(frame, scheduled.is_null(), "never scheduled", refused)
+    counts = refused.counts
+    return Rows(frame, len(table), counts, refused=refused.rows, beside_gpus=True)
 
 
 OPENB = Format(

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from dovetail.core.errors import InputError
+from dovetail.traces.assemble import EVENED_OUT
 from dovetail.traces.delimited import Delimited, read_delimited
 from dovetail.traces.readers.format import Format, Head, ReadOptions, has_columns, refuse
 from dovetail.traces.rows import Refusals, Rows, adjusted
@@ -42,7 +43,8 @@ def _join(paths: Sequence[Path], options: ReadOptions) -> Rows:
     """Joins tasks (needed) with jobs, instances and groups if their files are among them.
 
     Submission is the job's start time, which PAI records when it is submitted; the run lasts from
-    the first start to the last end of its instances (else tasks); GPUs are summed over tasks.
+    the first start to the last end of its instances (else tasks); GPUs are summed over tasks. The
+    part of each GPU is kept if it is that of all instances with GPUs, and evened out otherwise.
     """
     tables = _tables(paths)
     if "task" not in tables:
@@ -60,6 +62,7 @@ def _join(paths: Sequence[Path], options: ReadOptions) -> Rows:
     if "group_tag" in tables:
         jobs = _with_groups(jobs, tables["group_tag"])
     refused.counts[adjusted("several GPU types in a job, any is taken")] += int(jobs["mixed"].sum())
+    refused.counts[adjusted(EVENED_OUT)] += int(jobs["uneven"].sum())
     jobs = refuse(jobs, jobs["gpus"].is_null(), "no task of the job is known", refused)
     unknown = jobs["begin_s"].is_null() | jobs["end_s"].is_null()
     jobs = refuse(jobs, unknown, "no start or end of the run", refused)
@@ -68,12 +71,12 @@ def _join(paths: Sequence[Path], options: ReadOptions) -> Rows:
         pl.col("begin_s").alias("start_s"),
         (pl.col("begin_s") - pl.col("submit_s")).alias("wait_s"),
     )
-    wanted = ("job_id", "submit_s", "gpus", "duration_s", "user", "status", "gpu_type", "cpus")
-    times = ("start_s", "end_s", "wait_s")
+    wanted = ("job_id", "submit_s", "gpus", "gpu_part", "duration_s", "user", "status", "gpu_type")
+    times = ("cpus", "start_s", "end_s", "wait_s")
     more = [c for c in ("memory_gb", "recurrence", "model") if c in jobs.columns]
     # PAI shifts all times by a constant but keeps time of day and weekday (UTC+8).
     frame = jobs.select(*wanted, *times, *more)
-    return Rows(frame, read, refused.counts, refused=refused.rows)
+    return Rows(frame, read, refused.counts, refused=refused.rows, beside_gpus=True)
 
 
 def _tables(paths: Sequence[Path]) -> dict[str, Delimited]:
@@ -93,10 +96,15 @@ def _tables(paths: Sequence[Path]) -> dict[str, Delimited]:
 def _tasks(table: Delimited) -> pl.DataFrame:
     """Returns one row per job: the requests of all its tasks, and when they ran."""
     instances = table.number("inst_num").fill_null(1.0)
+    # Of one instance, in hundredths: 50 is half a GPU, 150 are two GPUs of which it takes 0.75.
+    asked = table.number("plan_gpu").fill_null(0.0) / PERCENT
+    whole = asked.ceil()
     frame = pl.DataFrame(
         {
             "job_id": table.text("job_name"),
-            "gpus": table.number("plan_gpu").fill_null(0.0) / PERCENT * instances,
+            "gpus": asked * instances,
+            "whole": whole * instances,
+            "gpu_part": (asked / whole).fill_nan(None).round(3),
             "cpus": table.number("plan_cpu").fill_null(0.0) / PERCENT * instances,
             "memory_gb": table.number("plan_mem").fill_null(0.0) * instances,
             "gpu_type": table.text("gpu_type"),
@@ -106,14 +114,24 @@ def _tasks(table: Delimited) -> pl.DataFrame:
         }
     )
     typed = pl.col("gpu_type").filter((pl.col("gpus") > 0) & (pl.col("gpu_type") != ""))
-    return frame.group_by("job_id", maintain_order=True).agg(
-        pl.col("gpus", "cpus", "memory_gb").sum(),
+    jobs = frame.group_by("job_id", maintain_order=True).agg(
+        pl.col("gpus", "whole", "cpus", "memory_gb").sum(),
+        pl.col("gpu_part").max(),
+        (pl.col("gpu_part").drop_nulls().n_unique() > 1).alias("uneven"),
         pl.col("begin_s").min(),
         pl.col("end_s").max(),
         (typed.n_unique() > 1).alias("mixed"),
         pl.when(typed.n_unique() == 1).then(typed.first()).otherwise(pl.lit("")).alias("gpu_type"),
         pl.col("task_status").sort_by(pl.col("task_status") == "Terminated").first(),
     )
+    several = pl.col("uneven")
+    return jobs.with_columns(
+        pl.when(several).then(pl.col("gpus").ceil()).otherwise("whole").alias("gpus"),
+        pl.when(several)
+        .then(pl.col("gpus") / pl.col("gpus").ceil())
+        .otherwise("gpu_part")
+        .alias("gpu_part"),
+    ).drop("whole")
 
 
 def _refined(jobs: pl.DataFrame, table: Delimited) -> pl.DataFrame:
@@ -155,7 +173,7 @@ def _with_jobs(tasks: pl.DataFrame, table: Delimited | None) -> pl.DataFrame:
         pl.coalesce("submit_s", "begin_s").alias("submit_s"),
         pl.coalesce("end_s", "job_end_s").alias("end_s"),
         pl.coalesce("status", "task_status"),
-        pl.col("mixed").fill_null(False),
+        pl.col("mixed", "uneven").fill_null(False),
     )
 
 
@@ -171,7 +189,9 @@ def _with_groups(jobs: pl.DataFrame, table: Delimited) -> pl.DataFrame:
 
 
 def _read_simulator(path: Path, options: ReadOptions) -> Rows:
-    """Reads the simulator's list; its GPUs are those of the whole job, fractions rounded up."""
+    """Reads the simulator's list; its GPUs are those of the whole job. None are asked for by some
+    jobs, whose GPUs are missing.
+    """
     table = read_delimited(path)
     columns = table.canonical(
         {
@@ -182,7 +202,8 @@ def _read_simulator(path: Path, options: ReadOptions) -> Rows:
         },
         {"user": "user", "gpu_type": "gpu_type", "recurrence": "group", "cpus": "num_cpu"},
     )
-    return Rows(pl.DataFrame(columns), len(table))
+    frame = pl.DataFrame(columns).with_columns(pl.col("gpus").fill_null(0.0))
+    return Rows(frame, len(table), beside_gpus=True)
 
 
 _GAIA = {"submit_s": "arrival_time", "duration_s": "length", "gpus": "cpus"}

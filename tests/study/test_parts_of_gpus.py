@@ -1,0 +1,98 @@
+"""Runs with parts of GPUs and jobs without GPU: every sum counts parts as parts."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from builders import Row, trace_of
+from dovetail.core.cluster import Cluster, NodeGroup
+from dovetail.core.errors import InputError
+from dovetail.core.policy import parse_policy
+from dovetail.core.trace import Trace
+from dovetail.record.timeline import timeline_packets
+from dovetail.replaying.decisions import read_recording, replay
+from dovetail.report.plots.run import held_seconds
+from dovetail.study.chargeback import holdings_of
+from dovetail.study.compare import compare
+from dovetail.study.left_out import check_left_out
+from dovetail.study.options import Options
+from dovetail.study.run import simulate
+
+HOSTS = Options(Cluster((NodeGroup("a", 1, 2, cpus=8), NodeGroup("c", 1, 0, cpus=2))))
+
+
+def scene() -> Trace:
+    """Three parts on two GPUs, a whole job, and two jobs without GPU, of which one must wait."""
+    return trace_of(
+        Row(1, 10, gpu_part=0.5, cpus=1),
+        Row(1, 10, gpu_part=0.3, cpus=1),
+        Row(1, 20, gpu_part=0.4, cpus=1),
+        Row(1, 10, cpus=1),
+        Row(1, 30, gpu_part=0.0, cpus=2),
+        Row(1, 10, gpu_part=0.0, cpus=6),
+    )
+
+
+def test_a_run_counts_what_each_job_holds() -> None:
+    run = simulate(scene(), parse_policy("fifo:bypass=skip"), HOSTS, keep_spans=True)
+    # 0.5 and 0.3 share GPU 0; 0.4 opens GPU 1; the whole job gets GPU 0 when both have ended. The
+    # first job without GPU takes the node without GPUs, the second the CPUs that are left at 10 s.
+    assert run.jobs["start_s"].to_list() == [0, 0, 0, 10, 0, 10]
+    assert run.jobs["service_gpu_s"].to_list() == pytest.approx([5, 3, 8, 10, 0, 0])
+    assert run.jobs["gpu_part"].to_list() == [0.5, 0.3, 0.4, 1.0, 0.0, 0.0]
+    assert run.jobs["size_class"].to_list() == ["<1", "<1", "<1", "1", "0", "0"]
+    assert sum(run.gpu_seconds.values()) == pytest.approx(2 * 30)
+    assert run.gpu_seconds["useful"] == pytest.approx(26)
+    assert run.number("gpu_utilization") == pytest.approx(26 / 60)
+    assert run.series["held_gpus"].max() == 1.4
+    spans = run.spans.select("job_id", "node", "gpu_ids", "gpu_part").rows()
+    assert [s for s in spans if s[0] in "012"] == [
+        ("0", 0, [0], 0.5),
+        ("1", 0, [0], 0.3),
+        ("2", 0, [1], 0.4),
+    ]
+    assert not [s for s in spans if s[0] in "45"]
+    timeline = b"".join(timeline_packets(run))
+    assert struct.pack("<d", 1.2) in timeline, "the counter of held GPUs is no whole number"
+    held = held_seconds(run.spans)
+    assert (held["gpus"] * (held["end_s"] - held["start_s"])).sum() == pytest.approx(26)
+
+
+def test_the_log_of_a_run_gives_the_same_numbers_and_decisions(tmp_path: Path) -> None:
+    for policy in ("fifo", "backfill", "srtf", "tiresias", "tenancy:inner=sjf"):
+        log = tmp_path / f"{policy}.jsonl"
+        run = simulate(scene(), parse_policy(policy), HOSTS, log_to=log)
+        recording = read_recording(log)
+        assert recording.jobs().equals(run.jobs)
+        assert replay(log).differences == ()
+
+
+def test_charges_are_for_the_part_that_a_job_holds(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    simulate(scene(), parse_policy("fifo:bypass=skip"), HOSTS, log_to=log)
+    tally = read_recording(log).tally()
+    held = holdings_of(tally.segments, HOSTS.cluster)
+    assert held.gpu_s == pytest.approx(26)
+    assert set(held.job.tolist()) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    "policy", ["srtf-max", "muri-s", "slurm", "sjf-bsbf", "ticked:inner=afs-l"]
+)
+def test_a_policy_that_counts_whole_gpus_is_refused_by_name(policy: str) -> None:
+    with pytest.raises(InputError) as error:
+        simulate(scene(), parse_policy(policy), HOSTS)
+    text = str(error.value)
+    assert "counts whole GPUs; 3 jobs ask for parts of GPUs and 2 for none" in text
+    assert "--fractions round-up" in text
+
+
+def test_a_comparison_says_what_parts_mean_and_when_nothing_limits_jobs_without_gpu() -> None:
+    compared = compare(scene(), ["fifo", "sjf"], HOSTS, processes=1)
+    notes = " ".join(compared.notes)
+    assert "3 jobs hold parts of GPUs, which do not slow each other" in notes
+    assert "No bound: jobs ask for parts of GPUs, or for none." in notes
+    assert check_left_out(scene(), HOSTS) == []
+    first = check_left_out(scene(), Options(Cluster.parse("1x2")))
+    assert "2 of 6 jobs use no GPU, and the cluster names no CPUs" in " ".join(first)
