@@ -180,7 +180,7 @@ def registered() -> dict[str, Registered]:
 
 
 def heeded(policy: Policy) -> frozenset[str]:
-    """Returns the wishes of jobs that a policy heeds beside its order: so far, `priority`.
+    """Returns the wishes of jobs that a policy heeds beside its order: `priority`, `priority_tier`.
 
     A policy says so by an attribute `heeds`; one without it heeds none.
     """

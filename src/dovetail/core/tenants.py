@@ -28,6 +28,7 @@ class QueueSpec:
     where 0 means none of that type.
     `guaranteed` GPUs are lent while they idle and come back on demand. `groups` are the node
     groups where its jobs may run; none means all. `weight` divides what is left among siblings.
+    `priority_tier` is Slurm's: jobs of a partition with a higher one are tested before all others.
     """
 
     name: str
@@ -39,6 +40,7 @@ class QueueSpec:
     guaranteed: GpusByType = ()
     limits: GpusByType = ()
     tier: str = NORMAL
+    priority_tier: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,11 @@ from dovetail.core.policy import Policy, heeded, name_of
 def tenant_notes(jobs: JobTable, cluster: Cluster, policies: Iterable[Policy]) -> list[str]:
     """Returns a note for each wish or name that has no effect on some of the jobs."""
     named = list(policies)
-    return [*_priorities(jobs, cluster, named), *_strangers(jobs, cluster)]
+    return [
+        *_priorities(jobs, cluster, named),
+        *_priority_tiers(cluster, named),
+        *_strangers(jobs, cluster),
+    ]
 
 
 def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> list[str]:
@@ -30,6 +34,13 @@ def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> lis
         what = "guarantees, weights, tiers, shares and priorities of the cluster's file"
         notes.append(f"{what[0].upper()}{what[1:]} have no effect with {whom} ({wrap}).")
     return notes
+
+
+def _priority_tiers(cluster: Cluster, policies: list[Policy]) -> list[str]:
+    deaf = sorted({name_of(each) for each in policies if "priority_tier" not in heeded(each)})
+    if not deaf or all(queue.priority_tier == 1 for queue in cluster.queues):
+        return []
+    return [f"priority_tier of queues is for slurm; {', '.join(deaf)} ignores it."]
 
 
 def _strangers(jobs: JobTable, cluster: Cluster) -> list[str]:

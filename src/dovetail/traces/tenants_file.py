@@ -60,7 +60,7 @@ EPOCH = "epoch"
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "queue": (
         *("name", "parent", "groups", "weight", "priority", "tier"),
-        *("guaranteed", "limits", "quota_gpus"),
+        *("guaranteed", "limits", "quota_gpus", "priority_tier"),
     ),
     "account": ("name", "parent", "shares", "users", "max_gpus", "max_gpus_per_user"),
     "qos": (
@@ -176,6 +176,7 @@ def _queue(row: _Row, groups: Sequence[NodeGroup]) -> QueueSpec:
         guaranteed=_by_type(row, "guaranteed", groups),
         limits=_by_type(row, "limits", groups),
         tier=tier,
+        priority_tier=row.whole("priority_tier", 1),
     )
 
 
