@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
 from dovetail.core.policy import Policy, heeded, name_of
+from dovetail.core.tenants import NORMAL
 
 
 def tenant_notes(jobs: JobTable, cluster: Cluster, policies: Iterable[Policy]) -> list[str]:
@@ -14,6 +15,7 @@ def tenant_notes(jobs: JobTable, cluster: Cluster, policies: Iterable[Policy]) -
     named = list(policies)
     return [
         *_priorities(jobs, cluster, named),
+        *_guarantees(cluster, named),
         *_priority_tiers(cluster, named),
         *_strangers(jobs, cluster),
     ]
@@ -34,6 +36,17 @@ def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> lis
         what = "guarantees, weights, tiers, shares and priorities of the cluster's file"
         notes.append(f"{what[0].upper()}{what[1:]} have no effect with {whom} ({wrap}).")
     return notes
+
+
+def _guarantees(cluster: Cluster, policies: list[Policy]) -> list[str]:
+    """Returns a note on policies that heed priorities, and not the guarantees of queues."""
+    heedful = [each for each in policies if "priority" in heeded(each)]
+    deaf = sorted({name_of(each) for each in heedful if "guarantees" not in heeded(each)})
+    claims = (q.guaranteed or q.weight != 1 or q.tier != NORMAL for q in cluster.queues)
+    if not deaf or not any(claims):
+        return []
+    whom = f"{', '.join(deaf)} (as in --policy tenancy:inner={deaf[0]})"
+    return [f"Guarantees, weights and tiers of queues have no effect with {whom}."]
 
 
 def _priority_tiers(cluster: Cluster, policies: list[Policy]) -> list[str]:
