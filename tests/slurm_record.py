@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import gzip
 import sys
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import ceil
 from pathlib import Path
+from time import sleep, time
 
 import numpy as np
 
@@ -19,6 +23,9 @@ from dovetail.core.job import JobTable, Labels
 from dovetail.core.placement import Spans
 from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec
 from dovetail.core.trace import Recorded, Trace
+from dovetail.core.units import NEVER_S
+from dovetail.mechanisms.slurm.completing import Completing
+from dovetail.mechanisms.slurm.cycles import ROUNDING_S, Cycles
 from dovetail.mechanisms.slurm.fair_share import FairShares
 from dovetail.mechanisms.slurm.state import SlurmState
 from dovetail.shadow.slurm_values import hosts
@@ -33,6 +40,7 @@ from tests.slurm_site import (
     SITE,
     accounting,
     asked_jobs,
+    calculated_at,
     play,
 )
 
@@ -41,7 +49,7 @@ POLICY = (
     "slurm:priority-weight-age=1000,priority-weight-fairshare=2000,priority-weight-qos=1000,"
     "priority-weight-job-size=500,priority-max-age=10,priority-decay-half-life=10,"
     f"priority-calc-period=1,bf-interval={INTERVAL_S},sched-interval={INTERVAL_S},"
-    "bf-resolution=1,bf-window=60,bf-max-job-test=500,batch-sched-delay=0"
+    "bf-resolution=1,bf-window=60,bf-max-job-test=500,batch-sched-delay=0,completing=0.005"
 )
 """The settings of `slurm_site.SITE` as parameters of the policy."""
 
@@ -65,7 +73,59 @@ class SlurmRun:
         return bool(self.site.limits)
 
 
-RUNS = {"plain": SlurmRun(SITE, 300, 7, 380.0), "limited": SlurmRun(LIMITED, 220, 11, 290.0)}
+RUNS = {
+    "plain": SlurmRun(SITE, 300, 7, 380.0),
+    "again": SlurmRun(SITE, 300, 7, 380.0),
+    "limited": SlurmRun(LIMITED, 220, 11, 290.0),
+}
+ALIGNED_S = 30.0
+"""Jobs come so long after slurmctld first computes priorities: the phases of two runs are alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCycles(Cycles):
+    """The cycles of a slurmctld whose log says when each pass began."""
+
+    looks_s: tuple[float, ...] = ()
+    full_s: tuple[float, ...] = ()
+    backfills_s: tuple[float, ...] = ()
+
+    def look_s(self, now: float) -> float:
+        """Returns the next pass of the main scheduler that was made."""
+        return _next(self.looks_s, now)
+
+    def full_pass_from_s(self, interval_s: float, now: float) -> float:
+        """Returns the next pass over all jobs that was made."""
+        return _next(self.full_s, now)
+
+    def is_full_pass(self, interval_s: float, now: float) -> bool:
+        """True if the pass made now was over all jobs."""
+        return _next(self.full_s, now) <= now + ROUNDING_S
+
+    def backfill_s(self, last_s: float, interval_s: float, news_s: float) -> float:
+        """Returns the next pass of backfill that was made."""
+        return _next(self.backfills_s, max(news_s, last_s + 2 * ROUNDING_S))
+
+    def backfilled_before_s(self, last_s: float, interval_s: float, now: float) -> float:
+        """Returns the last pass of backfill that was made."""
+        place = bisect_left(self.backfills_s, now - ROUNDING_S)
+        return max(last_s, self.backfills_s[place - 1] if place else last_s)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCompleting(Completing):
+    """Nodes that complete as long as the log of slurmctld says of each job."""
+
+    each_s: tuple[float, ...] = ()
+
+    def takes_s(self, job: int, usual_s: float) -> float:
+        """Returns how long the nodes of a job were completing."""
+        return self.each_s[job]
+
+
+def _next(times_s: tuple[float, ...], now: float) -> float:
+    place = bisect_left(times_s, now - ROUNDING_S)
+    return times_s[place] if place < len(times_s) else NEVER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +133,40 @@ class SlurmRecord:
     """The jobs of a run as a trace whose record is exact, the nodes that each had, and its priority
     when it was submitted.
 
-    Time 0 is a multiple of `WINDOWS_S` in Unix seconds. Slurm computed priorities and ran backfill
-    at `calculated_s` and `backfilled_s`, before the first job, and at every interval since.
+    Time 0 is a multiple of `WINDOWS_S` in Unix seconds. Slurm computed priorities first at
+    `calculated_s`; `logged` are all its passes. The nodes of a job came back `completing_s` after
+    its end.
     """
 
     trace: Trace
     spans: list[Spans]
     first_priority: list[int]
     calculated_s: float
-    backfilled_s: float
+    logged: LoggedCycles
+    completing_s: tuple[float, ...]
 
     @property
     def memory(self) -> SlurmState:
         """Returns the memory of a scheduler whose cycles have the phases of the record."""
-        shares = FairShares(calculated_s=self.calculated_s)
-        return SlurmState(shares=shares, backfilled_s=self.backfilled_s)
+        first_s = float(self.trace.jobs.submit_s[0])
+        return SlurmState(
+            shares=FairShares(calculated_s=self.calculated_s),
+            cycles=Cycles(self.logged.full_s[bisect_left(self.logged.full_s, first_s) - 1]),
+            backfilled_s=self._backfilled_s(first_s),
+        )
+
+    @property
+    def memory_with_passes(self) -> SlurmState:
+        """Returns the memory of a scheduler that makes its passes when the recorded one did."""
+        completing = LoggedCompleting(each_s=self.completing_s)
+        return replace(self.memory, cycles=self.logged, completing=completing)
+
+    def _backfilled_s(self, now: float) -> float:
+        """Returns a pass of backfill, or a time that is whole intervals before one."""
+        backfills_s = self.logged.backfills_s
+        place = bisect_left(backfills_s, now)
+        first_s = backfills_s[max(0, place - 1)]
+        return first_s - INTERVAL_S * max(0, ceil((first_s - now) / INTERVAL_S))
 
 
 def kept_record(name: str) -> SlurmRecord:
@@ -97,22 +176,52 @@ def kept_record(name: str) -> SlurmRecord:
 
 def record_of(text: str) -> SlurmRecord:
     """Returns the record of an output of sacct with exact times. Every job must have run."""
-    phases, header, *lines = text.splitlines()
+    calculated, full, looks, backfills, header, *lines = text.splitlines()
     names = header.split("|")
     rows = [dict(zip(names, line.split("|"), strict=True)) for line in lines]
     # In order of number, which is that of submission.
     rows.sort(key=lambda row: int(row["JobID"]))
     first_s = float(rows[0]["Submitted"])
     zero_s = first_s - first_s % WINDOWS_S
-    calculated_s, later_s = (float(at) for at in phases.split("|")[1:])
-    passes = (later_s - first_s) // INTERVAL_S + 1
+
+    times = {
+        name: [float(at) for at in line.split("|")[1:]]
+        for name, line in zip(("full", "looks", "backfills"), (full, looks, backfills), strict=True)
+    }
+    _by_slurms_clock(rows, times)
+    full_s, looks_s, backfills_s = (
+        tuple(round(at - zero_s, 3) for at in times[name]) for name in times
+    )
     return SlurmRecord(
         _trace(rows, zero_s),
         [_spans(row) for row in rows],
         [int(row["FirstPriority"]) for row in rows],
-        calculated_s - zero_s,
-        later_s - passes * INTERVAL_S - zero_s,
+        round(float(calculated.split("|")[1]) - zero_s, 3),
+        LoggedCycles(0.0, looks_s, full_s, backfills_s),
+        tuple(max(0.0, float(row["Completed"]) - float(row["Ended"])) for row in rows),
     )
+
+
+def _by_slurms_clock(rows: Sequence[dict[str, str]], times: dict[str, list[float]]) -> None:
+    """Starts each job when its pass began, as in a replay; puts times into the second of sacct.
+
+    What Slurm decides by (`time(NULL)`) is up to 4 ms behind the clock of its log, so a pass of
+    the first milliseconds of a second is one of the second before.
+    """
+    passes = sorted([*times["looks"], *times["backfills"]])
+    shifted: dict[float, float] = {}
+    for row in rows:
+        began = passes[bisect_left(passes, float(row["Started"]) + 1e-4) - 1]
+        shifted[began] = _in_second(began, row["Start"])
+        row["Started"] = str(shifted[began])
+        row["Ended"] = str(_in_second(float(row["Ended"]), row["End"]))
+    for each in times.values():
+        each[:] = [shifted.get(at, at) for at in each]
+
+
+def _in_second(at: float, booked: str) -> float:
+    second = datetime.fromisoformat(booked).replace(tzinfo=UTC).timestamp()
+    return second + 0.999 if second == int(at) - 1 else at
 
 
 def _tres(row: dict[str, str], name: str) -> int:
@@ -177,6 +286,8 @@ def main(names: Sequence[str]) -> None:
     for name in names:
         run = RUNS[name]
         with SlurmCluster(run.site) as cluster:
+            log = (cluster.path / "slurmctld.log").read_text()
+            sleep(max(0.0, calculated_at(log) + ALIGNED_S - time()))
             play(cluster, list(asked_jobs(run.jobs, run.seed, run.span_s)))
             text = accounting(cluster)
         (RECORDS / f"{name}.txt.gz").write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -39,6 +39,9 @@ SITE = Site(
         "v100 Nodes=n[5-6] State=UP TRESBillingWeights=GRES/gpu=1",
     ),
     settings=(
+        # Its log says when each pass began, and when nodes came back.
+        "SlurmctldDebug=debug",
+        "DebugFlags=TraceJobs",
         f"SchedulerParameters=bf_interval={INTERVAL_S},sched_interval={INTERVAL_S},bf_continue,"
         "bf_resolution=1,bf_window=60,bf_max_job_test=500,batch_sched_delay=0",
         "PriorityWeightAge=1000",
@@ -139,25 +142,41 @@ LOGGED = {
     "Submitted": re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)"),
     "Started": re.compile(r"sched(?::|/backfill: _start_job:) (?:Allocate|Started) JobId=(\d+)"),
     "Ended": re.compile(r"_job_complete: JobId=(\d+) done"),
+    "Completed": re.compile(r"TRACE_JOBS: job_epilog_complete: enter JobId=(\d+)"),
 }
 """What slurmctld logs of a job, with milliseconds."""
 
 
 CALCULATED = "priority/multifactor: _read_last_decay_ran"
 """What slurmctld logs when it computes priorities for the first time."""
-BACKFILLED = "sched/backfill: _start_job"
 
 
 FIRST_PRIORITY = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+) InitPrio=(\d+)")
 
 
-def phases(log: str) -> tuple[float, float]:
-    """Returns the first computation of priorities, and a pass of backfill, in Unix seconds."""
-    found = []
-    for words in (CALCULATED, BACKFILLED):
-        line = next(line for line in log.splitlines() if line.partition("] ")[2].startswith(words))
-        found.append(_logged_at(line))
-    return found[0], found[1]
+PASSES = {
+    "full": "sched: Running job scheduler for full queue",
+    "looks": "sched: Running job scheduler",
+    "backfills": "sched/backfill: _attempt_backfill: beginning",
+}
+"""What slurmctld logs, at level debug, when a pass begins."""
+
+
+def passes(log: str) -> dict[str, list[float]]:
+    """Returns when each pass of slurmctld's scheduler began, in Unix seconds."""
+    found: dict[str, list[float]] = {name: [] for name in PASSES}
+    for line in log.splitlines():
+        text = line.partition("] ")[2].removeprefix("debug:").strip()
+        for name, words in PASSES.items():
+            if text.startswith(words):
+                found[name].append(_logged_at(line))
+    return found
+
+
+def calculated_at(log: str) -> float:
+    """Returns the first computation of priorities, in Unix seconds."""
+    lines = log.splitlines()
+    return next(_logged_at(at) for at in lines if at.partition("] ")[2].startswith(CALCULATED))
 
 
 def _logged_at(line: str) -> float:
@@ -187,15 +206,13 @@ def accounting(cluster: SlurmCluster) -> str:
 def with_exact(sacct: str, log: str) -> str:
     """Returns an output of sacct with the first priority and the exact times of each job.
 
-    The first line has the phases of Slurm's cycles.
+    The first lines have the times of Slurm's cycles.
     """
-    times, (calculated_s, backfilled_s) = exact_times(log), phases(log)
-    first = dict(FIRST_PRIORITY.findall(log))
+    times, first = exact_times(log), dict(FIRST_PRIORITY.findall(log))
     header, *lines = sacct.splitlines()
-    rows = [
-        f"phases|{calculated_s:.3f}|{backfilled_s:.3f}",
-        "|".join([header, "FirstPriority", *times]),
-    ]
+    rows = [f"calculated|{calculated_at(log):.3f}"]
+    rows += ["|".join([name, *(f"{at:.3f}" for at in ats)]) for name, ats in passes(log).items()]
+    rows.append("|".join([header, "FirstPriority", *times]))
     for line in lines:
         job = line.partition("|")[0]
         exact = (f"{times[name].get(job, 0):.3f}" for name in times)

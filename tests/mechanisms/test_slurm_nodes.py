@@ -9,11 +9,11 @@ from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.placing import Placing
 from dovetail.mechanisms.slurm.backfill_map import BackfillMap
+from dovetail.mechanisms.slurm.cycles import Cycles
 from dovetail.mechanisms.slurm.forecast_start import LimitEnd, StartForecast
 from dovetail.mechanisms.slurm.node_choice import FreeNodes, choose
 from dovetail.mechanisms.slurm.parameters import SlurmParameters
 from dovetail.mechanisms.slurm.preemption import Candidate, takeover
-from dovetail.mechanisms.slurm.state import backfill_due_s, tick_s
 
 ALL = (1 << 64) - 1
 
@@ -190,8 +190,8 @@ def test_a_job_that_finds_no_room_stops_nobody() -> None:
 def test_backfill_is_due_an_interval_after_the_last_or_a_second_after_news(
     last_s: float, news_s: float, due_s: float
 ) -> None:
-    assert backfill_due_s(last_s, 30, news_s) == due_s
+    assert Cycles().backfill_s(last_s, 30, news_s) == due_s
 
 
 def test_full_passes_are_at_multiples_of_their_interval() -> None:
-    assert [tick_s(60, now) for now in (0, 1, 60, 61)] == [0, 60, 60, 120]
+    assert [Cycles().full_pass_from_s(60, now) for now in (0, 1, 60, 61)] == [0, 60, 60, 120]

@@ -12,7 +12,7 @@ from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError
 from dovetail.core.job import Labels
 from dovetail.core.messages import Ended, Started
-from dovetail.core.policy import parse_policy
+from dovetail.core.policy import heeded, parse_policy, reserves
 from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
 from dovetail.policies.slurm import Slurm
 
@@ -191,9 +191,14 @@ def test_submitted_jobs_wait_until_the_last_look_is_some_seconds_ago() -> None:
     assert starts(play(rows, quick, "1x4")) == [10, 11, 12, 18]
 
 
-def test_the_end_of_a_job_is_answered_at_once() -> None:
+def test_the_end_of_a_job_is_answered_at_the_next_look_and_with_an_epilog_at_once() -> None:
     rows = [Row(4, 100.5, time_limit_s=120), hours(4, 1)]
-    assert starts(play(rows, "slurm", "1x4")) == [0, 100.5]
+    assert starts(play(rows, "slurm", "1x4")) == [0, 101]
+    assert starts(play(rows, "slurm:epilog=true", "1x4")) == [0, 100.5]
+    # A look within `batch_sched_delay` of the last pass is put off; one for an epilog is not.
+    rows.append(hours(4, 1, submit_s=99))
+    assert starts(play(rows, "slurm", "1x4"))[1] == 102
+    assert starts(play(rows, "slurm:epilog=true", "1x4"))[1] == 100.5
 
 
 def test_after_an_event_some_jobs_are_tested_and_every_interval_all() -> None:
@@ -357,10 +362,11 @@ def test_a_qos_stops_jobs_of_another_which_start_anew_two_minutes_later() -> Non
     assert story.stops(0) == [(HOUR, "preempted")]
     assert starts(story) == [0, HOUR]
     assert story.starts(0)[1][0] == 2 * HOUR
-    # An idle cluster does not help: the requeued job may begin after 121 s.
+    # An idle cluster does not help: the requeued job may begin after 121 s, which no event tells,
+    # so the next pass of backfill starts it.
     rows = [hours(4, 2), Row(4, 60, HOUR, 60)]
     story = tenants(rows, PREEMPTING, "slurm:preempt_mode=requeue", qos=["low", "high"])
-    assert story.starts(0)[1][0] == HOUR + 121
+    assert story.starts(0)[1][0] == HOUR + 150
 
 
 def test_nobody_is_stopped_without_the_mode_or_the_right() -> None:
@@ -533,3 +539,35 @@ class Restless:
         decision = self.inner.decide(view, replace(memory, dirty=True))
         wakes = min(decision.wake_at, view.now + 1) if len(view.waiting) else decision.wake_at
         return replace(decision, wake_at=wakes)
+
+
+# What the policy says of itself.
+
+
+def test_it_says_that_it_heeds_priorities_and_keeps_plans() -> None:
+    assert heeded(Slurm()) == {"priority", "priority_tier"}
+    assert reserves(Slurm())
+    # A job of higher priority goes first, as one with a negative nice.
+    rows = [hours(4, 1), hours(4, 1), hours(4, 1, priority=5)]
+    assert starts(play(rows, "slurm", "1x4")) == [HOUR, 2 * HOUR, 0]
+
+
+def test_jobs_of_a_partition_of_a_higher_tier_are_tested_first() -> None:
+    queues = (QueueSpec("wide", priority=9), QueueSpec("fast", priority_tier=2))
+    cluster = Cluster((NodeGroup("all", 1, 4),), queues=queues)
+    rows = [hours(4, 1), hours(4, 1), hours(4, 1)]
+    parts = ["wide", "wide", "fast"]
+    for policy in ("slurm", "slurm:priority_weight_partition=1000"):
+        assert starts(tenants(rows, cluster, policy, queue=parts)) == [HOUR, 2 * HOUR, 0]
+
+
+def test_a_node_is_closed_while_it_completes() -> None:
+    # Job 0 ends at 104.5; looks are at whole seconds, backfill is every 5 s.
+    rows = [Row(4, 104.5, time_limit_s=120), hours(4, 1)]
+    quick = "slurm:bf_interval=5,batch_sched_delay=0,completing="
+    assert starts(play(rows, quick + "0", "1x4"))[1] == 105
+    assert starts(play(rows, quick + "2", "1x4"))[1] == 107
+    assert starts(play(rows, quick + "2,epilog=true", "1x4"))[1] == 106.5
+    # Backfill finds the node completing at 105 and plans the job for the next pass.
+    late = "slurm:bf_interval=5,batch_sched_delay=300,completing=2"
+    assert starts(play([*rows[:1], hours(4, 1, submit_s=1)], late, "1x4"))[1] == 110

@@ -91,3 +91,14 @@ def test_what_a_policy_ignores_is_said() -> None:
     said = tenant_notes(jobs, weighed, [fifo])
     assert said[1].startswith("Guarantees, weights, tiers, shares and priorities of the cluster's")
     assert said[2].startswith("1 jobs name a queue that the cluster's file lacks (x)")
+    slurm = parse_policy("slurm")
+    assert tenant_notes(jobs, plain, [slurm]) == []
+    assert tenant_notes(jobs, weighed, [slurm])[0] == (
+        "Guarantees, weights and tiers of queues have no effect with slurm "
+        "(as in --policy tenancy:inner=slurm)."
+    )
+    tiered = Cluster(EIGHT, queues=(QueueSpec("a", priority_tier=2), QueueSpec("x")))
+    assert tenant_notes(jobs, tiered, [slurm]) == []
+    assert tenant_notes(jobs, tiered, [tenancy, slurm]) == [
+        "priority_tier of queues is for slurm; tenancy ignores it."
+    ]

@@ -1,8 +1,10 @@
 """A Slurm site as a cluster file and a policy: what is read, and what is said to be left out."""
 
+import re
 import tomllib
 from dataclasses import fields
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from click.testing import CliRunner
@@ -10,8 +12,11 @@ from click.testing import CliRunner
 from dovetail.cli.cluster import cluster
 from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy
+from dovetail.core.units import DAY_S
 from dovetail.policies.slurm import Slurm
+from dovetail.traces.cluster_file import read_cluster
 from dovetail.traces.slurm_conf import hosts, read_slurm_conf
+from dovetail.traces.slurm_reservations import read_reservations
 from dovetail.traces.slurm_site import NUMBERS, SCHEDULER, WEIGHTS, read_sacctmgr, site_of
 
 CONF = r"""
@@ -91,7 +96,83 @@ def test_what_the_policy_does_not_have_is_listed() -> None:
     uneven = CONF.replace("PriorityJobFactor=10", "MaxTime=1-0 PriorityTier=2")
     left_out = site_of(read_slurm_conf("f", uneven), [], []).left_out
     assert "partition gpu: maxtime=7-0" in left_out
-    assert "partition big: maxtime=1-0" in left_out and "partition big: prioritytier=2" in left_out
+    assert "partition big: maxtime=1-0" in left_out
+    mode = CONF.replace("PreemptMode=REQUEUE", "PreemptMode=CANCEL\nCompleteWait=8")
+    rows = [{"Name": "spot", "Priority": "0", "GraceTime": "00:01:00", "PreemptMode": "cancel"}]
+    site = site_of(read_slurm_conf("f", mode), [], rows)
+    assert "preempt_mode=requeue" in site.policy
+    assert {
+        "PreemptMode=CANCEL: stopped jobs wait again",
+        "qos spot: GraceTime=00:01:00",
+        "qos spot: PreemptMode=cancel",
+        "CompleteWait=8",
+    } <= set(site.left_out)
+
+
+def test_an_epilog_and_tiers_of_partitions_are_read() -> None:
+    conf = CONF.replace("PriorityJobFactor=10", "PriorityTier=2") + "Epilog=/etc/slurm/epilog.sh\n"
+    site = site_of(read_slurm_conf("f", conf), [], [])
+    assert "epilog=true" in site.policy
+    queues = tomllib.loads(site.cluster)["queue"]
+    assert [queue.get("priority_tier") for queue in queues] == [None, 2]
+
+
+RESERVATIONS = """ReservationName=course StartTime=2026-01-12T08:00:00 EndTime=2026-01-12T12:00:00 \
+Duration=04:00:00
+   Nodes=a[02-03],login NodeCnt=3 CoreCnt=128 Features=(null) PartitionName=(null) Flags=DAILY
+   TRES=cpu=128
+   Users=ann,bob Groups=(null) Accounts=lab Licenses=(null) State=INACTIVE BurstBuffer=(null)
+
+ReservationName=repair StartTime=2026-07-12T08:00:00 EndTime=2026-07-13T08:00:00 Duration=1-00:00:00
+   Nodes=v1 NodeCnt=1 CoreCnt=64 Features=(null) PartitionName=(null) Flags=MAINT,SPEC_NODES
+   Users=root Groups=(null) Accounts=(null) Licenses=(null) State=INACTIVE BurstBuffer=(null)
+"""
+
+
+def test_reservations_of_scontrol_are_tables_of_the_cluster_file(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text(CONF)
+    (tmp_path / "res.txt").write_text(RESERVATIONS)
+    out = tmp_path / "site.toml"
+    arguments = [str(tmp_path / "slurm.conf"), "--reservations", str(tmp_path / "res.txt")]
+    clock = ["--timezone", "Europe/Berlin", "--epoch", "2026-01-05"]
+    done = CliRunner().invoke(cluster, [*arguments, *clock, "-o", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "reservation course: Flags=DAILY" in done.output
+    course, repair = read_cluster(str(out)).reservations
+    assert (course.nodes, course.users, course.accounts) == ((1, 2), ("ann", "bob"), ("lab",))
+    assert (course.start_s, course.end_s) == (7 * DAY_S + 8 * 3600, 7 * DAY_S + 12 * 3600)
+    # Maintenance is nobody's, and its clock is that of summer.
+    assert (repair.nodes, repair.users, repair.accounts) == ((4,), (), ())
+    assert repair.start_s == 188 * DAY_S + 7 * 3600
+
+
+def test_reservations_without_a_clock_say_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text(CONF)
+    (tmp_path / "res.txt").write_text(RESERVATIONS)
+    arguments = [str(tmp_path / "slurm.conf"), "--reservations", str(tmp_path / "res.txt")]
+    done = CliRunner().invoke(cluster, [*arguments, "-o", str(tmp_path / "site.toml")])
+    assert "needs --epoch" in done.output and "read as UTC" in done.output
+    for wrong, what in ((["--epoch", "soon"], "no date"), (["--timezone", "Berlin"], "unknown")):
+        done = CliRunner().invoke(cluster, [*arguments, *wrong, "-o", "x.toml"])
+        assert isinstance(done.exception, InputError) and what in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("Job 1", "no ReservationName"),
+        ("ReservationName=a StartTime=2026-01-12T08:00:00 Nodes=n1", "no EndTime"),
+        ("ReservationName=a StartTime=now EndTime=now Nodes=n1", "'now' is no time"),
+        ("ReservationName=a StartTime=now EndTime=now Nodes=n[x]", "is no list of nodes"),
+    ],
+)
+def test_an_output_that_is_none_of_reservations_is_refused(text: str, what: str) -> None:
+    with pytest.raises(InputError, match=re.escape(what)):
+        read_reservations("res.txt", text, ZoneInfo("UTC"))
+
+
+def test_a_cluster_without_reservations_has_none() -> None:
+    assert read_reservations("r", "No reservations in the system\n", ZoneInfo("UTC")) == []
 
 
 def test_nodes_of_a_kind_and_of_the_same_partitions_are_a_group() -> None:

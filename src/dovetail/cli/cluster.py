@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import click
 
 from dovetail.cli.options import json_option
 from dovetail.cli.trace_files import FILE
-from dovetail.core.errors import InputError
+from dovetail.core.errors import InputError, nearest
 
 
 @click.command()
@@ -22,10 +24,31 @@ from dovetail.core.errors import InputError
 @click.option(
     "--qos", type=FILE, help="Output of sacctmgr -P show qos: priorities, limits, preemption."
 )
+@click.option(
+    "--reservations", type=FILE, help="Output of scontrol show reservation: also maintenance."
+)
+@click.option(
+    "--timezone",
+    default="",
+    help="Time zone of the reservations, e.g. Europe/Berlin. [default: UTC]",
+)
+@click.option(
+    "--epoch",
+    default="",
+    help="Date of second 0 of the trace, for reservations; of an imported log the Monday 00:00 "
+    "before its first job.",
+)
 @click.option("-o", "--out", type=FILE, required=True, help="Cluster file to write (.toml).")
 @json_option
 def cluster(
-    slurm_conf: Path, associations: Path | None, qos: Path | None, out: Path, as_json: bool
+    slurm_conf: Path,
+    associations: Path | None,
+    qos: Path | None,
+    reservations: Path | None,
+    timezone: str,
+    epoch: str,
+    out: Path,
+    as_json: bool,
 ) -> None:
     """Turn a slurm.conf into a cluster file and the policy that Slurm runs.
 
@@ -38,6 +61,7 @@ def cluster(
     """
     from dovetail.traces.output_file import write_output
     from dovetail.traces.slurm_conf import read_slurm_conf
+    from dovetail.traces.slurm_reservations import read_reservations
     from dovetail.traces.slurm_site import read_sacctmgr, site_of
 
     conf = read_slurm_conf(str(slurm_conf), _text(slurm_conf))
@@ -47,7 +71,11 @@ def cluster(
         accounts = read_sacctmgr(str(associations), _text(associations), needs)
     if qos is not None:
         kinds = read_sacctmgr(str(qos), _text(qos), ("Name", "Priority"))
-    site = site_of(conf, accounts, kinds)
+    zone = _zone(timezone)
+    set_aside = (
+        read_reservations(str(reservations), _text(reservations), zone) if reservations else []
+    )
+    site = site_of(conf, accounts, kinds, set_aside, _epoch(epoch, zone))
     head = f"# From {slurm_conf.name}. The scheduler of the site: --policy {site.policy}\n\n"
     write_output(out, lambda file: file.write((head + site.cluster).encode()))
     if as_json:
@@ -59,8 +87,33 @@ def cluster(
     click.echo(f"policy: {site.policy}")
     if associations is None:
         click.echo("no associations: every user has one share; give --associations")
+    if set_aside and not epoch:
+        click.echo("reservations are dates: a simulation needs --epoch, the date of its second 0")
+    if set_aside and not timezone:
+        click.echo("no --timezone: the times of reservations are read as UTC")
     if site.left_out:
         click.echo("left out: " + "; ".join(site.left_out))
+
+
+def _zone(name: str) -> ZoneInfo:
+    """Returns a time zone, by default UTC. Raises InputError."""
+    try:
+        return ZoneInfo(name or "UTC")
+    except (ZoneInfoNotFoundError, ValueError):
+        known = nearest(name, available_timezones())
+        raise InputError(f"--timezone '{name}'", "is unknown", known) from None
+
+
+def _epoch(text: str, zone: ZoneInfo) -> str:
+    """Returns a date with its offset from UTC; one without is of the zone. Raises InputError."""
+    if not text:
+        return ""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        mend = "as in 2026-01-05, or 2026-01-05T00:00:00+01:00"
+        raise InputError(f"--epoch '{text}'", "is no date", mend) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).isoformat()
 
 
 def _text(path: Path) -> str:

@@ -189,7 +189,10 @@ def registered() -> dict[str, Registered]:
 
 
 def heeded(policy: Policy) -> frozenset[str]:
-    """Returns the wishes of jobs that a policy heeds beside its order: so far, `priority`.
+    """Returns the wishes that a policy heeds beside its order.
+
+    `priority` of jobs and queues; `guarantees` with weights and tiers of queues (tenancy);
+    `priority_tier` of queues (slurm).
 
     A policy says so by an attribute `heeds`; one without it heeds none.
     """

@@ -29,6 +29,7 @@ class QueueSpec:
     `guaranteed` GPUs are lent while they idle and come back on demand. `groups` are the node
     groups where its jobs may run; none means all. `weight` divides what is left among siblings.
     Jobs of its `accounts` and `users` belong to it, whatever queue they name.
+    `priority_tier` is Slurm's: jobs of a partition with a higher one are tested before all others.
     """
 
     name: str
@@ -42,6 +43,7 @@ class QueueSpec:
     tier: str = NORMAL
     accounts: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
+    priority_tier: int = 1
 
 
 def queue_of(queues: Sequence[QueueSpec], named: str, account: str, user: str) -> str:

@@ -23,16 +23,11 @@ from dovetail.core.units import NEVER_S
 from dovetail.core.view import View
 from dovetail.mechanisms.slurm.backfill_pass import BackfillPass
 from dovetail.mechanisms.slurm.catching_up import after, caught_up
+from dovetail.mechanisms.slurm.cycles import ROUNDING_S
 from dovetail.mechanisms.slurm.main_pass import MainPass
 from dovetail.mechanisms.slurm.parameters import SlurmParameters, slurm_seconds
 from dovetail.mechanisms.slurm.scheduling_pass import SchedulingPass
-from dovetail.mechanisms.slurm.state import (
-    ROUNDING_S,
-    SlurmState,
-    backfill_due_s,
-    is_tick,
-    tick_s,
-)
+from dovetail.mechanisms.slurm.state import SlurmState
 
 
 @register("slurm")
@@ -41,6 +36,8 @@ class Slurm(SlurmParameters):
     """The parameters are those of slurm.conf."""
 
     knows: ClassVar[frozenset[str]] = frozenset()
+    heeds: ClassVar[frozenset[str]] = frozenset({"priority", "priority_tier"})
+    reserves: ClassVar[bool] = True
     order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
     initial: ClassVar[SlurmState] = SlurmState()
 
@@ -52,23 +49,14 @@ class Slurm(SlurmParameters):
     def decide(self, view: View, memory: object) -> Decision:
         """Runs the passes that are due; wakes for the next one that could start a job."""
         assert isinstance(memory, SlurmState)
-        state, happened = caught_up(self, view, memory)
+        state = caught_up(self, view, memory)
         assert state.site is not None
         draft = view.plan.draft()
-        c = SchedulingPass(view, draft, self, state.site)
+        c = SchedulingPass(view, draft, self, state.site, state.completing.nodes)
         waits = {job for job, begin_s in state.begins.items() if begin_s > view.now}
         head = -1
-        due = state.main_due_s <= view.now + ROUNDING_S
-        if due:
-            state = replace(state, main_s=view.now, main_due_s=NEVER_S)
-        if (happened or due) and len(state.queue):
-            main = MainPass(c, state.queue, due and is_tick(self.sched_interval, view.now))
-            main.run(waits)
-            head = main.head
-            if main.cut_off:
-                full_s = tick_s(self.sched_interval, view.now + 1)
-                state = replace(state, main_due_s=min(state.main_due_s, full_s))
-            state = replace(state, dirty=state.dirty or bool(c.started))
+        if state.main_due_s <= view.now + ROUNDING_S:
+            state, head = self._main(view, c, state, waits)
         state = self._backfilled(view, c, state, waits)
         because = self._because(view, c, state, head)
         state = after(self, view, c, state)
@@ -76,11 +64,28 @@ class Slurm(SlurmParameters):
         wake_at = self._wake_at(view, state)
         return Decision(draft if changed else None, state, wake_at, because)
 
+    def _main(
+        self, view: View, c: SchedulingPass, state: SlurmState, waits: set[int]
+    ) -> tuple[SlurmState, int]:
+        """Returns the state after a pass of the main scheduler, and the first without room."""
+        now, cycles = view.now, state.cycles
+        # A pass that an epilog asked for does not put off those of the thread.
+        by_thread = cycles.look_s(now) <= now + ROUNDING_S
+        state = replace(state, main_s=now if by_thread else state.main_s, main_due_s=NEVER_S)
+        if not len(state.queue):
+            return state, -1
+        main = MainPass(c, state.queue, cycles.is_full_pass(self.sched_interval, now))
+        main.run(waits)
+        due_s = NEVER_S
+        if main.cut_off:
+            due_s = cycles.full_pass_from_s(self.sched_interval, now + 2 * ROUNDING_S)
+        return replace(state, main_due_s=due_s, dirty=state.dirty or bool(c.started)), main.head
+
     def _backfilled(
         self, view: View, c: SchedulingPass, state: SlurmState, waits: set[int]
     ) -> SlurmState:
         """Returns the state after a backfill pass, if one is due and could start a job."""
-        due_s = backfill_due_s(state.backfilled_s, self.bf_interval, state.news_s)
+        due_s = state.cycles.backfill_s(state.backfilled_s, self.bf_interval, state.news_s)
         if due_s > view.now + ROUNDING_S:
             return state
         before = len(c.started)
@@ -88,7 +93,7 @@ class Slurm(SlurmParameters):
         if state.dirty and len(state.queue) > before:
             backfill = BackfillPass(c, state.queue)
             backfill.run(waits)
-            dirty = len(c.started) > before or (backfill.looked and backfill.overdue)
+            dirty = len(c.started) > before or (backfill.looked and backfill.again)
         return replace(state, backfilled_s=view.now, news_s=NEVER_S, dirty=dirty)
 
     def _because(self, view: View, c: SchedulingPass, state: SlurmState, head: int) -> Because:
@@ -111,7 +116,7 @@ class Slurm(SlurmParameters):
         assert state.site is not None
         due_s = [state.main_due_s, state.site.next_boundary_s(view.now)]
         if state.dirty:
-            due_s.append(backfill_due_s(state.backfilled_s, self.bf_interval, view.now))
+            due_s.append(state.cycles.backfill_s(state.backfilled_s, self.bf_interval, view.now))
         if self.ranks_by_time:
             due_s.append(state.shares.calculated_s + slurm_seconds(self.priority_calc_period))
         due_s += [begin_s for begin_s in state.begins.values() if begin_s > view.now]

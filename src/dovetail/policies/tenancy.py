@@ -73,8 +73,8 @@ class Tenancy:
 
     @property
     def heeds(self) -> frozenset[str]:
-        """Returns the wishes of jobs that it heeds."""
-        return frozenset({"priority"})
+        """Returns the wishes of jobs that it heeds, and the guarantees of queues."""
+        return frozenset({"priority", "guarantees"})
 
     @property
     def takes_parts(self) -> bool:

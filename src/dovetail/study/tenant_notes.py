@@ -16,7 +16,12 @@ from dovetail.core.tenants import NORMAL, QueueSpec
 def tenant_notes(jobs: JobTable, cluster: Cluster, policies: Iterable[Policy]) -> list[str]:
     """Returns a note for each wish or name that has no effect on some of the jobs."""
     named = list(policies)
-    return [*_priorities(jobs, cluster, named), *_strangers(jobs, cluster)]
+    return [
+        *_priorities(jobs, cluster, named),
+        *_guarantees(cluster, named),
+        *_priority_tiers(cluster, named),
+        *_strangers(jobs, cluster),
+    ]
 
 
 def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> list[str]:
@@ -70,6 +75,24 @@ def queues_without_jobs(jobs: JobTable, cluster: Cluster) -> list[str]:
 def _has_rights(queue: QueueSpec) -> bool:
     limits = queue.quota_gpus or queue.limits
     return bool(queue.guaranteed or limits or queue.weight != 1 or queue.tier != NORMAL)
+
+
+def _guarantees(cluster: Cluster, policies: list[Policy]) -> list[str]:
+    """Returns a note on policies that heed priorities, and not the guarantees of queues."""
+    heedful = [each for each in policies if "priority" in heeded(each)]
+    deaf = sorted({name_of(each) for each in heedful if "guarantees" not in heeded(each)})
+    claims = (q.guaranteed or q.weight != 1 or q.tier != NORMAL for q in cluster.queues)
+    if not deaf or not any(claims):
+        return []
+    whom = f"{', '.join(deaf)} (as in --policy tenancy:inner={deaf[0]})"
+    return [f"Guarantees, weights and tiers of queues have no effect with {whom}."]
+
+
+def _priority_tiers(cluster: Cluster, policies: list[Policy]) -> list[str]:
+    deaf = sorted({name_of(each) for each in policies if "priority_tier" not in heeded(each)})
+    if not deaf or all(queue.priority_tier == 1 for queue in cluster.queues):
+        return []
+    return [f"priority_tier of queues is for slurm; {', '.join(deaf)} ignores it."]
 
 
 def _strangers(jobs: JobTable, cluster: Cluster) -> list[str]:

@@ -14,6 +14,7 @@ from itertools import groupby
 
 from dovetail.core.errors import InputError
 from dovetail.traces.slurm_conf import ConfNode, SlurmConf
+from dovetail.traces.slurm_reservations import SlurmReservation, reservation_tables
 
 MB_PER_GB = 1024
 WEIGHTS = {
@@ -52,13 +53,31 @@ class SlurmSite:
     left_out: tuple[str, ...]
 
 
-def site_of(conf: SlurmConf, associations: Sequence[Row], qos: Sequence[Row]) -> SlurmSite:
-    """Returns the site of a slurm.conf with its tenants."""
+def site_of(
+    conf: SlurmConf,
+    associations: Sequence[Row],
+    qos: Sequence[Row],
+    reservations: Sequence[SlurmReservation] = (),
+    epoch: str = "",
+) -> SlurmSite:
+    """Returns the site of a slurm.conf with its tenants.
+
+    `epoch` is the time of second 0 of the trace, which the times of reservations need.
+    """
     left_out: list[str] = []
     policy = _policy(conf, left_out)
     if associations and not any(column in associations[0] for column in PARENT):
         left_out.append("accounts above accounts: the associations have no column ParentName")
-    lines = [*_groups(conf, left_out), *_accounts(associations), *_qos(qos)]
+    left_out += _qos_left_out(qos)
+    lines = [f'epoch = "{epoch}"', ""] if epoch else []
+    lines += [*_groups(conf, left_out), *_accounts(associations), *_qos(qos)]
+    names = [node.name for node in conf.nodes if node.gpus]
+    known = {row["Account"] for row in associations}
+    for account in dict.fromkeys(name for each in reservations for name in each.accounts):
+        if account not in known:
+            lines += ["[[account]]", *_fields(name=account)]
+    for kind, fields in reservation_tables(reservations, names, left_out):
+        lines += [f"[[{kind}]]", *_fields(**fields)]
     return SlurmSite("\n".join(lines).strip() + "\n", policy, tuple(left_out))
 
 
@@ -98,15 +117,26 @@ def _policy(conf: SlurmConf, left_out: list[str]) -> str:
             given[name] = value if equals else "true"
         else:
             left_out.append(f"SchedulerParameters={item}")
+    if conf.settings.get("epilog", "none").lower() not in ("", "none"):
+        given["epilog"] = "true"
+    if conf.settings.get("completewait", "0") != "0":
+        left_out.append(f"CompleteWait={conf.settings['completewait']}")
     if time := _default_time(conf):
         given["default_time"] = time
+    given |= _preemption(conf, left_out)
+    return "slurm" + (":" + ",".join(f"{k}={v}" for k, v in given.items()) if given else "")
+
+
+def _preemption(conf: SlurmConf, left_out: list[str]) -> dict[str, str]:
     preempts = conf.settings.get("preempttype", "preempt/none")
     mode = conf.settings.get("preemptmode", "OFF").upper()
-    if preempts == "preempt/qos" and mode == "REQUEUE":
-        given["preempt_mode"] = "requeue"
-    elif preempts != "preempt/none":
+    if preempts == "preempt/qos" and mode in ("REQUEUE", "CANCEL"):
+        if mode == "CANCEL":
+            left_out.append("PreemptMode=CANCEL: stopped jobs wait again")
+        return {"preempt_mode": "requeue"}
+    if preempts != "preempt/none":
         left_out.append(f"PreemptType={preempts} with PreemptMode={mode}")
-    return "slurm" + (":" + ",".join(f"{k}={v}" for k, v in given.items()) if given else "")
+    return {}
 
 
 def _read_flags(conf: SlurmConf, given: dict[str, str], left_out: list[str]) -> None:
@@ -189,15 +219,26 @@ def _queues(
             left_out.append(f"partition {partition.name}: no nodes with GPUs")
             continue
         yield "[[queue]]"
+        if _tier(partition.values) == 0:
+            left_out.append(f"partition {partition.name}: PriorityTier=0")
         factor = partition.values.get("priorityjobfactor", partition.values.get("priority", "1"))
         everywhere = len(own) == len(groups)
         yield from _fields(
-            name=partition.name, priority=float(factor), groups=None if everywhere else own
+            name=partition.name,
+            priority=float(factor),
+            priority_tier=_tier(partition.values),
+            groups=None if everywhere else own,
         )
-        for key in ("prioritytier",) if same_time else ("maxtime", "defaulttime", "prioritytier"):
+        for key in () if same_time else ("maxtime", "defaulttime"):
             value = partition.values.get(key, "")
-            if value.upper() not in ("", *UNLIMITED, "1"):
+            if value.upper() not in ("", *UNLIMITED):
                 left_out.append(f"partition {partition.name}: {key}={value}")
+
+
+def _tier(values: Mapping[str, str]) -> int | None:
+    """Returns the tier of a partition; `Priority` sets both its factor and its tier."""
+    tier = int(values.get("prioritytier", values.get("priority", "1")))
+    return None if tier == 1 else tier
 
 
 def _default_time(conf: SlurmConf) -> str:
@@ -245,6 +286,18 @@ def _qos(rows: Sequence[Row]) -> Iterator[str]:
             max_jobs_per_user=int(row.get("MaxJobsPU") or 0),
             max_hours=_hours(row.get("MaxWall", "")),
         )
+
+
+def _qos_left_out(rows: Sequence[Row]) -> list[str]:
+    """Returns what QOS say about preemption that the policy does not have."""
+    left_out = []
+    for row in rows:
+        grace, mode = row.get("GraceTime", ""), row.get("PreemptMode", "").lower()
+        if grace.strip("0:"):
+            left_out.append(f"qos {row['Name']}: GraceTime={grace}")
+        if mode not in ("", "cluster", "requeue"):
+            left_out.append(f"qos {row['Name']}: PreemptMode={mode}")
+    return left_out
 
 
 def _gpus(tres: str) -> int:

@@ -60,7 +60,7 @@ EPOCH = "epoch"
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "queue": (
         *("name", "parent", "groups", "weight", "priority", "tier"),
-        *("guaranteed", "limits", "quota_gpus", "accounts", "users"),
+        *("guaranteed", "limits", "quota_gpus", "accounts", "users", "priority_tier"),
     ),
     "account": ("name", "parent", "shares", "users", "max_gpus", "max_gpus_per_user"),
     "qos": (
@@ -189,6 +189,7 @@ def _queue(row: _Row, groups: Sequence[NodeGroup]) -> QueueSpec:
         tier=tier,
         accounts=row.texts("accounts"),
         users=row.texts("users"),
+        priority_tier=row.whole("priority_tier", 1),
     )
 
 

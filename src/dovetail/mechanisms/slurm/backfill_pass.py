@@ -27,13 +27,17 @@ Expected = tuple[int, Spans]
 
 
 class BackfillPass:
-    """One pass over the queue. `looked` is whether any job might have started."""
+    """One pass over the queue.
+
+    `looked` is whether any job might have started; `again` whether the next pass may start one
+    though nothing happens: a node was completing, or a job had outlived its limit.
+    """
 
     def __init__(self, c: SchedulingPass, queue: RankedQueue) -> None:
         self.c = c
         self.queue = queue
         self.looked = False
-        self.overdue = False
+        self.again = False
         p = c.p
         self._map = BackfillMap.of(c.now_s, 60 * p.bf_window, p.bf_resolution, c.open_nodes)
         self._window_end_s = c.now_s + 60 * p.bf_window
@@ -165,6 +169,8 @@ class BackfillPass:
             expected = self._expect(job, free)
             if expected is not None:
                 start_s, spans = max(float(expected[0]), from_s), expected[1]
+                if start_s <= c.view.now and node_bits(spans) & c.completing:
+                    start_s, later_s, self.again = c.now_s + 1.0, inf, True
                 if start_s <= c.view.now or not reserves:
                     return start_s, 0, free
                 if start_s <= later_s:
@@ -218,7 +224,7 @@ class BackfillPass:
         c = self.c
         if self._forecast is None:
             ends = sorted(self._end(job) for job in c.draft.placed)
-            self.overdue = self.overdue or (bool(ends) and ends[0].end_s <= c.now_s)
+            self.again = self.again or (bool(ends) and ends[0].end_s <= c.now_s)
             self._forecast = StartForecast(c.p, c.view.placing, c.now_s, ends)
         if not without:
             return self._forecast

@@ -13,16 +13,17 @@ import numpy as np
 
 from dovetail.core.units import NEVER_S
 from dovetail.core.view import View
+from dovetail.mechanisms.slurm.completing import Completing
 from dovetail.mechanisms.slurm.fair_share import FairShares
 from dovetail.mechanisms.slurm.parameters import SlurmParameters
 from dovetail.mechanisms.slurm.ranked_queue import RankedQueue
 from dovetail.mechanisms.slurm.scheduling_pass import SchedulingPass
 from dovetail.mechanisms.slurm.site import Site
-from dovetail.mechanisms.slurm.state import POLL_S, SlurmState, last_backfill_s, tick_s
+from dovetail.mechanisms.slurm.state import SlurmState, last_backfill_s
 
 
-def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> tuple[SlurmState, bool]:
-    """Returns the memory as of now, and whether something happened that asks for a pass at once."""
+def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> SlurmState:
+    """Returns the memory as of now."""
     now = view.now
     site = state.site
     if site is None or site.cluster is not view.cluster:
@@ -41,15 +42,16 @@ def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> tuple[SlurmS
         unranked, queue = queue.jobs, queue.ranked(p, site, view.jobs, shares)
         moved = computed and not np.array_equal(unranked, queue.jobs)
     happened = _happened(view, site, state)
-    news = happened or moved or bool(fresh)
-    due_s = tick_s(p.sched_interval, now) if moved else NEVER_S
-    if fresh:
-        due_s = min(due_s, tick_s(POLL_S, max(now, state.main_s + p.batch_sched_delay)))
-    caught = SlurmState(
+    begun = any(begin_s <= now for begin_s in state.begins.values())
+    news = happened or begun or moved or bool(fresh)
+    due_s = _main_due_s(p, state, now, fresh=bool(fresh), happened=happened, later=moved or begun)
+    return SlurmState(
         site=site,
+        cycles=state.cycles,
         shares=shares,
         queue=queue,
         begins=_begins(p, view, state.begins),
+        completing=_completing(p, view, state),
         decided_s=now,
         backfilled_s=last_s,
         news_s=min(news_s, now) if news else news_s,
@@ -57,7 +59,27 @@ def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> tuple[SlurmS
         main_due_s=min(state.main_due_s, due_s),
         dirty=state.dirty or news,
     )
-    return caught, happened
+
+
+def _completing(p: SlurmParameters, view: View, state: SlurmState) -> Completing:
+    if not p.completing:
+        return state.completing
+    return state.completing.at(view.now, view.running, p.completing)
+
+
+def _main_due_s(
+    p: SlurmParameters, state: SlurmState, now: float, *, fresh: bool, happened: bool, later: bool
+) -> float:
+    """Returns when the main scheduler runs; `later`: what the next pass over all jobs may start."""
+    if happened and p.epilog:
+        return now + p.completing
+    cycles, due_s = state.cycles, NEVER_S
+    if later:
+        due_s = cycles.full_pass_from_s(p.sched_interval, now)
+    if fresh or happened:
+        asked_s = now if fresh else now + p.completing
+        due_s = min(due_s, cycles.look_s(max(asked_s, state.main_s + p.batch_sched_delay)))
+    return due_s
 
 
 def after(p: SlurmParameters, view: View, c: SchedulingPass, state: SlurmState) -> SlurmState:
@@ -82,13 +104,12 @@ def after(p: SlurmParameters, view: View, c: SchedulingPass, state: SlurmState) 
 
 
 def _happened(view: View, site: Site, state: SlurmState) -> bool:
-    """True if jobs ended, nodes or reservations changed, or a requeued job may begin."""
+    """True if jobs ended, or nodes or reservations changed."""
     changes = view.changes
     return (
         bool(len(changes.ended) or len(changes.evicted))
         or changes.capacity
         or (state.decided_s >= 0 and site.boundary_since(state.decided_s, view.now))
-        or any(begin_s <= view.now for begin_s in state.begins.values())
     )
 
 

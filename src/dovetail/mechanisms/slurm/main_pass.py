@@ -65,7 +65,7 @@ class MainPass:
             job, self._nodes & c.nodes_of(job), c.view.now, float(self.queue.limit_s[place])
         )
         empty = not self._nodes & c.site.nodes_for(partition)
-        came = c.try_start(job, nodes)
+        came = c.try_start(job, nodes & ~c.completing)
         if came == STARTED:
             return
         if came == OVER_LIMIT and not c.p.assoc_limit_stop:

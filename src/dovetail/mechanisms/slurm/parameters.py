@@ -71,6 +71,8 @@ class SlurmParameters:
     requeue_delay: int = 121
     sched_interval: int = 60
     batch_sched_delay: int = 3
+    epilog: bool = False
+    completing: float = 0.0
     default_queue_depth: int = 100
     partition_job_depth: int = 0
     sched_max_job_start: int = 0

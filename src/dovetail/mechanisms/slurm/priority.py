@@ -55,7 +55,7 @@ def priorities(
     p = parameters
     points = table.priority[jobs].astype(np.float64)
     if p.priority_weight_age:
-        age = age_factor(np.floor(waited_s), slurm_seconds(p.priority_max_age))
+        age = age_factor(waited_s, slurm_seconds(p.priority_max_age))
         points += p.priority_weight_age * age
     if p.priority_weight_fairshare:
         points += p.priority_weight_fairshare * fair

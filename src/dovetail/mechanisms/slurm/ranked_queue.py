@@ -11,7 +11,8 @@ from dovetail.core.job import Floats, Ints, JobTable
 from dovetail.mechanisms.slurm.fair_share import FairShares
 from dovetail.mechanisms.slurm.parameters import SlurmParameters
 from dovetail.mechanisms.slurm.priority import priorities
-from dovetail.mechanisms.slurm.site import NO_QOS, Site, sorted_by
+from dovetail.mechanisms.slurm.site import NO_QOS, NO_QUEUE, Site, sorted_by
+from dovetail.mechanisms.slurm.usage import whole_s
 
 NO_JOBS: Ints = np.zeros(0, np.int64)
 NO_TIMES: Floats = np.zeros(0)
@@ -19,7 +20,8 @@ NO_TIMES: Floats = np.zeros(0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankedQueue:
-    """Waiting jobs in order: before what they may preempt, with a reservation, by priority.
+    """Waiting jobs in order: before what they may preempt, with a reservation, by the tier of their
+    partition, by priority.
 
     Equal priorities go by submission (`since_s`), then by number. `leaves` are the numbers of
     their associations, `limit_s` their time limits.
@@ -86,11 +88,13 @@ class RankedQueue:
             site,
             table,
             self.jobs,
-            waited_s=shares.calculated_s - self.since_s,
+            waited_s=whole_s(shares.calculated_s) - np.floor(self.since_s + 1e-6),
             fair=shares.factors[self.leaves] if p.priority_weight_fairshare else NO_TIMES,
             limit_s=self.limit_s,
         )
         keys: list[Ints | Floats] = [self.jobs, self.since_s, -points]
+        if any(queue.priority_tier != 1 for queue in site.queues.values()):
+            keys.append(-_tiers(site, table, self.jobs))
         if site.reservations:
             keys.append(_ordinary(site, table, self.jobs, shares.calculated_s))
         if p.preempts and site.levels is not None:
@@ -120,6 +124,12 @@ def _ordinary(site: Site, table: JobTable, jobs: Ints, now: float) -> Ints:
     """Returns 0 for jobs in a reservation and 1 for all others."""
     none = [site.reservation_of(table, job, now) is None for job in jobs.tolist()]
     return np.array(none, np.int64)
+
+
+def _tiers(site: Site, table: JobTable, jobs: Ints) -> Ints:
+    names = (*table.queue.names, "")
+    by_name = [site.queues.get(name, NO_QUEUE).priority_tier for name in names]
+    return np.array(by_name, np.int64)[table.queue.codes[jobs]]
 
 
 def _levels(site: Site, table: JobTable, jobs: Ints) -> Ints:

@@ -23,11 +23,14 @@ STARTED, BUSY, OVER_LIMIT = "started", "busy", "over limit"
 class SchedulingPass:
     """The draft of one decision, and what it has started and stopped."""
 
-    def __init__(self, view: View, draft: Draft, p: SlurmParameters, site: Site) -> None:
+    def __init__(
+        self, view: View, draft: Draft, p: SlurmParameters, site: Site, completing: int = 0
+    ) -> None:
         self.view = view
         self.draft = draft
         self.p = p
         self.site = site
+        self.completing = completing
         self.now_s = int(view.now)
         self.started: list[int] = []
         self.stopped: list[int] = []

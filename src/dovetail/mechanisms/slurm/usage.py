@@ -2,7 +2,7 @@
 
 At each PriorityCalcPeriod the stored usage shrinks by the decay of that time, and what running
 jobs used since is added, decayed over the whole of it, as Slurm does; the rest of a job when it
-ends.
+ends. All times are whole seconds, as in Slurm: users may tie.
 
 Source: `priority_multifactor.c`, `_decay_thread`, `_apply_decay` and `_apply_new_usage`.
 """
@@ -10,6 +10,7 @@ Source: `priority_multifactor.c`, `_decay_thread`, `_apply_decay` and `_apply_ne
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import floor
 from typing import NamedTuple
 
 from dovetail.core.job import Floats, JobTable
@@ -32,9 +33,14 @@ def billed_per_s(parameters: SlurmParameters, site: Site, table: JobTable, job: 
     return tres * site.qos.get(table.qos[job], NO_QOS).usage_factor
 
 
+def whole_s(at_s: float) -> int:
+    """Returns the second in which a time falls."""
+    return floor(at_s + 1e-6)
+
+
 def used_since(share: RunningShare, then_s: float, now: float, decay_per_s: float) -> float:
     """Returns what a job is billed for the time after `then_s`, or after its start."""
-    ran_s = max(0.0, now - max(then_s, share.start_s))
+    ran_s = max(0, whole_s(now) - whole_s(max(then_s, share.start_s)))
     return float(ran_s * decay_per_s**ran_s * share.billed_per_s)
 
 
@@ -46,7 +52,7 @@ def decayed(
     decay_per_s: float,
 ) -> Floats:
     """Returns the usage at a computation, the one before being at `then_s`."""
-    result: Floats = usage * decay_per_s ** (now - then_s)
+    result: Floats = usage * decay_per_s ** (whole_s(now) - whole_s(then_s))
     for share in running:
         result[share.leaf] += used_since(share, then_s, now, decay_per_s)
     return result
