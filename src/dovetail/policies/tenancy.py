@@ -154,12 +154,16 @@ class Tenancy:
         if not urgent:
             return Reclaimed()
         reclaim = Reclaim(standing, self._terms, dict(memory.stops), dict(memory.noticed))
-        for job in urgent:
+        claims = dict(memory.claims)
+        # Who waits for noticed borrowers keeps its place, whoever comes meanwhile.
+        for job in sorted(urgent, key=lambda j: (j not in guarded, claims.get(j, inf))):
             if job in guarded:
                 reclaim.reserve(job)
             else:
                 reclaim.serve(job)
-        return reclaim.result
+        given = reclaim.finish()
+        given.claims = {job: claims.get(job, since_s) for job, since_s in given.claims.items()}
+        return given
 
     def _shown(
         self,
@@ -170,9 +174,11 @@ class Tenancy:
     ) -> list[int]:
         """Returns the jobs that the inner policy sees, in order of their turns."""
         if given.blocked or given.draft is not None:
-            first = [*given.ready, *given.blocked, *given.served]
+            first = [*given.ready, *given.served, *given.blocked]
             others = [job for job in jobs if job not in first]
-            return [*first, *gate.beside(view, others, first)]
+            # One that only starts jobs would start a blocked job on GPUs that another counts on.
+            seen = first if makes_room else given.ready
+            return [*seen, *gate.beside(view, others, first)]
         return gate.first_turns(view, jobs) if makes_room else jobs
 
     def _asked(

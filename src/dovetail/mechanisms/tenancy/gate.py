@@ -15,7 +15,7 @@ import numpy as np
 from dovetail.core.queue_part import QueuePart
 from dovetail.core.tenants import installed_by_type
 from dovetail.core.view import Changes, View
-from dovetail.mechanisms.tenancy.reclaim import Terms
+from dovetail.mechanisms.tenancy.reclaim import Terms, reach
 from dovetail.mechanisms.tenancy.standing import TenantStanding
 
 MAKES_ROOM = frozenset({"preempt", "migrate", "resize", "share", "interleave", "delay"})
@@ -53,12 +53,11 @@ def first_turns(view: View, jobs: Sequence[int]) -> list[int]:
 
 
 def beside(view: View, jobs: Sequence[int], blocked: Collection[int]) -> list[int]:
-    """Returns the jobs that take no GPUs from blocked ones: those of other types."""
-    kinds = {view.shape(job).gpu_type for job in blocked}
-    if "" in kinds:
-        return []
-    wanted = (view.shape(job).gpu_type for job in jobs)
-    return [job for job, kind in zip(jobs, wanted, strict=True) if kind and kind not in kinds]
+    """Returns the jobs that take no GPUs from blocked ones: those that use other nodes."""
+    kept = 0
+    for job in blocked:
+        kept |= reach(view, job)
+    return [job for job in jobs if not reach(view, job) & kept]
 
 
 def changes_of(view: View, known: frozenset[int], shown: Collection[int], *, woke: bool) -> Changes:

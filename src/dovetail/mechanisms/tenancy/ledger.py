@@ -18,7 +18,8 @@ from dovetail.mechanisms.tenancy.usage import NO_USE, Path, Usage, charged
 class TenantLedger:
     """The memory of the inner policy with the jobs it knows, and the accounts of all tenants.
 
-    `stops` are the times that each job was stopped; `noticed` when borrowers were chosen.
+    `stops` are the times that each job was stopped; `noticed` when borrowers were chosen, `claims`
+    since when jobs wait for them.
     """
 
     inner: object
@@ -28,6 +29,7 @@ class TenantLedger:
     usage: Usage = NO_USE
     stops: tuple[tuple[int, int], ...] = ()
     noticed: tuple[tuple[int, float], ...] = ()
+    claims: tuple[tuple[int, float], ...] = ()
 
 
 def noted(
@@ -58,6 +60,7 @@ def noted(
         usage=Usage.after(view.now, used, standing.tree, charged(view, standing.tree, held)),
         stops=tuple(sorted(stops.items())),
         noticed=tuple(sorted(given.notices.items())),
+        claims=tuple(sorted(given.claims.items())),
     )
     because = _because(view, decision, shown, given)
     return replace(decision, memory=ledger, wake_at=wake_s, because=because)

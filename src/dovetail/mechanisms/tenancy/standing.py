@@ -82,13 +82,13 @@ class Holdings:
 
 @dataclass(frozen=True)
 class TenantStanding:
-    """All tenants at one instant. `load` is what each holds and has used, in GPUs."""
+    """All tenants at one instant: the GPUs that each leaf holds, and that each tenant has used."""
 
     view: View
     tree: TenantTree
     leaf_of: Mapping[int, int]
     held: Floats
-    load: Floats
+    used: Floats
     holdings: Holdings
 
     @staticmethod
@@ -106,7 +106,7 @@ class TenantStanding:
         if holdings.promises:
             for job, placement in view.running.items():
                 holdings.book(leaf_of[job], placement)
-        return TenantStanding(view, tree, leaf_of, held, tree.sums(held + use), holdings)
+        return TenantStanding(view, tree, leaf_of, held, tree.sums(use), holdings)
 
     def demand(self) -> Floats:
         """Returns the GPUs that the jobs of each leaf hold or wait for."""

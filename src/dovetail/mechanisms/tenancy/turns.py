@@ -1,19 +1,21 @@
 """Whose turn it is: waiting jobs in the order in which their tenants should start them.
 
-First jobs within what is guaranteed to their queue; then by tier, and by priority of the queue;
-then the tenant with the least load for its weight, at each level of the tree, where each turn adds
-to its load. The jobs of one tenant go by priority and then as the inner policy ranks them.
+First jobs within what is guaranteed to their queue. Then, at each level of the tree, by tier, by
+priority of the queue, and then the tenant with the least load above its guarantee for its weight,
+where each turn adds to its load. The jobs of one tenant go by priority and then as the inner policy
+ranks them. Jobs over a limit of their tenants come last: they wait for no GPUs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
 
-from dovetail.core.job import Floats, Ints
+from dovetail.core.job import Floats, Ints, Shape
+from dovetail.core.tenant_limits import TenantLimits
 from dovetail.core.tenant_tree import ROOT, Class, qos_values
 from dovetail.mechanisms.tenancy.standing import TenantStanding
 
@@ -28,42 +30,111 @@ class TenantTurn:
 
 def turns(standing: TenantStanding, gpus: int) -> list[TenantTurn]:
     """Returns the jobs whose turn it is, for about `gpus` GPUs of each tenant and shape."""
-    lines = _lines(standing, gpus)
-    load = standing.load.copy()
-    load.resize(len(standing.tree), refcheck=False)
-    found = _guaranteed(standing, lines, load)
-    by_class: dict[Class, dict[int, list[int]]] = {}
-    for tenant, jobs in lines.items():
-        if jobs:
-            by_class.setdefault(standing.tree.tenants[tenant].rank, {})[tenant] = jobs
-    for rank in sorted(by_class):
-        walk = _Walk(standing, by_class[rank], load)
-        while (leaf := walk.leaf()) is not None:
-            found.append(TenantTurn(walk.take(leaf), False))
-    return found
+    # All jobs within a guarantee are due at once, however few GPUs are free.
+    promised = max(standing.tree.promised()) if standing.holdings.promises else 0
+    lines = _lines(standing, max(gpus, promised))
+    loads = _Loads(standing)
+    room = _Room(standing.view.plan.occupancy.tenants)
+    found = _guaranteed(standing, lines, loads, room)
+    over: list[TenantTurn] = []
+    walk = _Walk(standing, {leaf: jobs for leaf, jobs in lines.items() if jobs}, loads.shared)
+    while (leaf := walk.leaf()) is not None:
+        job = lines[leaf][0]
+        fits = room.takes(standing.view.shape(job))
+        (found if fits else over).append(TenantTurn(job, False))
+        walk.pop(leaf)
+        if fits:
+            loads.add(leaf, standing.view.shape(job).gpus)
+    return [*found, *over]
 
 
 def _guaranteed(
-    standing: TenantStanding, lines: dict[int, list[int]], load: Floats
+    standing: TenantStanding, lines: dict[int, list[int]], loads: _Loads, room: _Room
 ) -> list[TenantTurn]:
     """Takes the jobs within guarantees off their lines."""
     promises = standing.holdings.promises
     if not promises:
         return []
     path = standing.tree.path
-    mine = {leaf: jobs for leaf, jobs in lines.items() if any(n in promises for n in path(leaf))}
+    mine = {
+        leaf: list(jobs) for leaf, jobs in lines.items() if any(n in promises for n in path(leaf))
+    }
     holdings, found = standing.holdings.copy(), []
-    walk = _Walk(standing, mine, load)
+    walk = _Walk(standing, mine, loads.whole)
+    closed: set[tuple[int, str]] = set()
     while (leaf := walk.leaf()) is not None:
         job = mine[leaf][0]
         shape = standing.view.shape(job)
-        covered = holdings.guarantee(leaf, shape.gpu_type, shape.gpus)
-        if covered is None:
-            walk.leave_out(leaf)
-            continue
-        holdings.add(leaf, covered[1], shape.gpus)
-        found.append(TenantTurn(walk.take(leaf), True))
+        kind = shape.gpu_type
+        covered = holdings.guarantee(leaf, kind, shape.gpus)
+        waits = closed & {(leaf, ""), (leaf, kind)}
+        if waits or covered is None or not room.takes(shape):
+            # The jobs of a tenant keep their order, but one type of GPU does not wait for another.
+            closed.add((leaf, kind))
+        else:
+            holdings.add(leaf, covered[1], shape.gpus)
+            found.append(TenantTurn(job, True))
+            loads.add(leaf, shape.gpus)
+        walk.pop(leaf)
+    taken = {turn.job for turn in found}
+    for leaf in mine:
+        lines[leaf] = [job for job in lines[leaf] if job not in taken]
     return found
+
+
+class _Loads:
+    """What tenants hold, turns included, and have used, in GPUs."""
+
+    def __init__(self, standing: TenantStanding) -> None:
+        tree = self._tree = standing.tree
+        self._held = tree.sums(standing.held)
+        self._used = standing.used.copy()
+        for column in (self._held, self._used):
+            column.resize(len(tree), refcheck=False)
+        self._promised = tree.promised()
+
+    def add(self, leaf: int, gpus: int) -> None:
+        """Adds the GPUs of a turn to a tenant and those above it."""
+        for number in self._tree.path(leaf):
+            self._held[number] += gpus
+
+    def whole(self, number: int) -> float:
+        """Returns all that a tenant holds and has used."""
+        return float(self._held[number] + self._used[number])
+
+    def shared(self, number: int) -> float:
+        """Returns what it holds and has used of GPUs that are not guaranteed to it.
+
+        What is deserved beside guarantees is divided by weight, so only that is compared.
+        """
+        promised = self._promised[number]
+        return max(0.0, float(self._held[number]) - promised) + max(
+            0.0, float(self._used[number]) - promised
+        )
+
+
+class _Room:
+    """What the limits of tenants leave for further jobs, turn by turn.
+
+    A job that a limit forbids closes it for all behind, lest smaller ones keep it waiting.
+    """
+
+    def __init__(self, limits: TenantLimits | None) -> None:
+        self._limits = None if limits is None else limits.copy()
+        self._closed: set[int] = set()
+
+    def takes(self, shape: Shape) -> bool:
+        """Returns whether a job may hold its GPUs beside those before it, and counts it."""
+        limits = self._limits
+        if limits is None:
+            return True
+        counters = limits.counters(shape)
+        forbid = [n for n in counters if n in self._closed or limits.forbids(n, shape.gpus)]
+        self._closed.update(forbid)
+        if not forbid:
+            for number in counters:
+                limits.expect(number, shape.gpus)
+        return not forbid
 
 
 def _lines(standing: TenantStanding, gpus: int) -> dict[int, list[int]]:
@@ -111,7 +182,10 @@ class _Walk:
     """
 
     def __init__(
-        self, standing: TenantStanding, lines: Mapping[int, list[int]], load: Floats
+        self,
+        standing: TenantStanding,
+        lines: Mapping[int, list[int]],
+        load: Callable[[int], float],
     ) -> None:
         self._tree, self._lines, self._load = standing.tree, lines, load
         self._shape = standing.view.shape
@@ -135,16 +209,13 @@ class _Walk:
             number = min(self._below[number], key=self._standing)
         return number
 
-    def take(self, leaf: int) -> int:
-        """Returns the next job of a tenant, and adds its GPUs to the loads."""
-        job = self._lines[leaf].pop(0)
-        for number in self._tree.path(leaf):
-            self._load[number] += self._shape(job).gpus
+    def pop(self, leaf: int) -> None:
+        """Takes the next job of a tenant off its line."""
+        self._lines[leaf].pop(0)
         if self._lines[leaf]:
             self._look_ahead(leaf)
         else:
             self.leave_out(leaf)
-        return job
 
     def leave_out(self, leaf: int) -> None:
         """Gives a tenant no more turns."""
@@ -167,6 +238,7 @@ class _Walk:
             elif self._lines.get(number):
                 self._next_gpus[number] = self._shape(self._lines[number][0]).gpus
 
-    def _standing(self, number: int) -> tuple[float, Sequence[str]]:
+    def _standing(self, number: int) -> tuple[Class, float, Sequence[str]]:
         tenant = self._tree.tenants[number]
-        return (self._load[number] + self._next_gpus[number] / 2) / tenant.weight, tenant.path
+        level = (self._load(number) + self._next_gpus[number] / 2) / tenant.weight
+        return tenant.rank, level, tenant.path
