@@ -27,6 +27,7 @@ from dovetail.core.parameters import check_period
 from dovetail.core.policy import Decision, Policy, register
 from dovetail.core.view import View
 from dovetail.mechanisms.tenancy import gate
+from dovetail.mechanisms.tenancy.contest import Contest, as_shown, completed, contest
 from dovetail.mechanisms.tenancy.ledger import TenantLedger, noted
 from dovetail.mechanisms.tenancy.reclaim import Reclaim, Reclaimed, Terms
 from dovetail.mechanisms.tenancy.standing import TenantStanding
@@ -102,29 +103,33 @@ class Tenancy:
         standing = TenantStanding.of(view, used)
         makes_room = bool(self.inner.powers & gate.MAKES_ROOM)
         gpus = view.cluster.gpus if makes_room else view.plan.free_gpus
-        waiting = turns(standing, gpus) if len(view.waiting) else []
         guarded, guard_s = self._guarded(view)
-        jobs = list(dict.fromkeys([*guarded, *(t.job for t in waiting)]))
+        waiting = turns(standing, gpus, guarded) if len(view.waiting) else []
+        jobs = [t.job for t in waiting]
         due = [t.job for t in waiting if t.guaranteed and self.reclaim]
-        urgent = list(dict.fromkeys([*guarded, *due]))
+        urgent = [*guarded, *due]
         given = self._given_back(standing, memory, guarded, urgent)
-        if given.draft is not None and "resize" not in self.inner.powers:
+        if given.draft is not None and not ("resize" in self.inner.powers and given.served):
             return self._stopped(standing, memory, used, given)
         # The inner policy must find the plan as it runs.
         view.plan.discard()
-        shown = self._shown(view, jobs, given, makes_room)
-        decision = self._asked(view, memory, standing, shown, makes_room)
+        found = self._contest(standing, memory, guarded, given)
+        shown = self._shown(view, jobs, given, makes_room) if found is None else found.shown
+        decision = self._asked(standing, memory, shown, found)
         passed = makes_room and not given.blocked and not _places(view, decision, guarded)
         if passed:
-            shown = guarded
-            decision = self._asked(view, memory, standing, shown, makes_room)
+            # It would rather start others, or nobody.
+            view.plan.discard()
+            given = self._given_back(standing, memory, guarded, urgent)
+            given.draft = given.draft or view.plan.draft()
+            return self._stopped(standing, memory, used, given)
         # The inner policy may have made room by itself, without stopping anybody.
         if given.draft is not None and not _places(view, decision, given.served):
             given = self._given_back(standing, memory, guarded, urgent)
             return self._stopped(standing, memory, used, given)
-        soon_s = view.now + SOON_S if passed else inf
-        wake_s = min(decision.wake_at, guard_s, given.wake_s, soon_s, self._settled_until(view))
-        return noted(standing, memory, used, decision, shown, given, wake_s)
+        wake_s = min(decision.wake_at, guard_s, given.wake_s, self._settled_until(view))
+        unseen = () if found is None else (*found.displaced, *found.others)
+        return noted(standing, memory, used, decision, shown, given, wake_s, unseen)
 
     def _is_alone(self, view: View) -> bool:
         """Returns whether there is one tenant, and nothing for the wrapper to decide."""
@@ -181,23 +186,52 @@ class Tenancy:
             return [*seen, *gate.beside(view, others, first)]
         return gate.first_turns(view, jobs) if makes_room else jobs
 
+    def _contest(
+        self,
+        standing: TenantStanding,
+        memory: TenantLedger,
+        guarded: list[int],
+        given: Reclaimed,
+    ) -> Contest | None:
+        """Returns who has a turn, running jobs included, if the inner policy stops jobs.
+
+        None if it shares GPUs, whose jobs do not add up to a cluster, or if GPUs are on their way
+        back: then only jobs beside them are seen.
+        """
+        powers, view = self.inner.powers, standing.view
+        alone = "preempt" not in powers or powers & gate.SHARES
+        if alone or given.claims or given.draft is not None or not len(view.waiting):
+            return None
+        stays = gate.protected(view, self._terms, dict(memory.stops))
+        may = view.preemptible
+        movable = [job for job in view.running if may[job] and job not in stays]
+        order = memory.order or self.inner.order
+        keys = dict(zip(movable, order.keys(view, movable), strict=True))
+        found = contest(standing, keys, guarded, resizes="resize" in powers)
+        return found if set(given.blocked) <= set(found.shown) else None
+
     def _asked(
         self,
-        view: View,
-        memory: TenantLedger,
         standing: TenantStanding,
+        memory: TenantLedger,
         shown: list[int],
-        makes_room: bool,
+        found: Contest | None,
     ) -> Decision:
         """Returns the decision of the inner policy on the jobs that it sees."""
+        view, powers = standing.view, self.inner.powers
+        makes_room = bool(powers & gate.MAKES_ROOM)
         queue = (gate.by_own_key if makes_room else gate.in_order)(view, shown)
         woke = view.changes.woke and memory.wake_s <= view.now
-        changes = gate.changes_of(view, memory.known, frozenset(shown), woke=woke)
-        seen = replace(view, waiting=queue, changes=changes)
+        gone = () if found is None else found.displaced
+        changes = gate.changes_of(view, memory.known, frozenset(shown), gone, woke=woke)
+        seen = replace(as_shown(view, gone), waiting=queue, changes=changes)
         if makes_room:
             kept = gate.settled(standing, shown, self._terms, dict(memory.stops))
             seen = gate.with_settled(seen, kept)
-        return self.inner.decide(seen, memory.inner)
+        decision = self.inner.decide(seen, memory.inner)
+        if found is None:
+            return decision
+        return completed(view, decision, found, resizes="resize" in powers)
 
     def _settled_until(self, view: View) -> float:
         """Returns when the next running job has run long enough to be stopped."""

@@ -20,6 +20,8 @@ from dovetail.mechanisms.tenancy.standing import TenantStanding
 
 MAKES_ROOM = frozenset({"preempt", "migrate", "resize", "share", "interleave", "delay"})
 """Powers of policies that do not simply start waiting jobs in the order of the queue."""
+SHARES = frozenset({"share", "interleave", "delay"})
+"""Powers of policies whose jobs use more or less than a cluster full of GPUs."""
 
 
 def in_order(view: View, jobs: Sequence[int]) -> QueuePart:
@@ -60,9 +62,17 @@ def beside(view: View, jobs: Sequence[int], blocked: Collection[int]) -> list[in
     return [job for job in jobs if not reach(view, job) & kept]
 
 
-def changes_of(view: View, known: frozenset[int], shown: Collection[int], *, woke: bool) -> Changes:
+def changes_of(
+    view: View,
+    known: frozenset[int],
+    shown: Collection[int],
+    displaced: Collection[int] = (),
+    *,
+    woke: bool,
+) -> Changes:
     """Returns what happened to the jobs that the inner policy knows or sees now."""
-    hidden = sorted(job for job in known if job in view.waiting and job not in shown)
+    gone = (job for job in known if job in view.waiting and job not in shown)
+    hidden = sorted([*gone, *(job for job in displaced if job in known)])
     return Changes(
         arrived=sorted(job for job in shown if job not in known),
         ended=[*(job for job in view.changes.ended if job in known), *hidden],
@@ -70,6 +80,16 @@ def changes_of(view: View, known: frozenset[int], shown: Collection[int], *, wok
         capacity=view.changes.capacity,
         woke=woke,
     )
+
+
+def protected(view: View, terms: Terms, stops: Mapping[int, int]) -> set[int]:
+    """Returns the running jobs that ran too short or were stopped too often to be stopped now."""
+    since_s = view.progress.running_since_s
+    return {
+        job
+        for job in view.running
+        if since_s(job) + terms.min_run_s > view.now or terms.spent(stops.get(job, 0))
+    }
 
 
 def settled(
@@ -82,11 +102,10 @@ def settled(
     """
     view, holdings = standing.view, standing.holdings
     queues = {standing.queue_of(standing.leaf_of[job]) for job in shown}
-    found = []
+    found, safe = [], protected(view, terms, stops)
     for job, placement in view.running.items():
         leaf = standing.leaf_of[job]
-        young = view.progress.running_since_s(job) + terms.min_run_s > view.now
-        kept = young or terms.spent(stops.get(job, 0))
+        kept = job in safe
         if not kept and holdings.promises and queues - {standing.queue_of(leaf)}:
             kept = not holdings.is_lent(leaf, placement, frozenset())
         if kept:

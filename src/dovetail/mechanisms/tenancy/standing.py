@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -107,6 +107,16 @@ class TenantStanding:
             for job, placement in view.running.items():
                 holdings.book(leaf_of[job], placement)
         return TenantStanding(view, tree, leaf_of, held, tree.sums(use), holdings)
+
+    def without(self, jobs: Collection[int]) -> TenantStanding:
+        """Returns how tenants would stand if some running jobs were stopped."""
+        held, holdings = self.held.copy(), self.holdings.copy()
+        for job in jobs:
+            placement = self.view.running[job]
+            held[self.leaf_of[job]] -= placement.gpus
+            if holdings.promises:
+                holdings.book(self.leaf_of[job], placement, -1)
+        return replace(self, held=held, holdings=holdings)
 
     def demand(self) -> Floats:
         """Returns the GPUs that the jobs of each leaf hold or wait for."""

@@ -8,16 +8,19 @@ ranks them. Jobs over a limit of their tenants come last: they wait for no GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from types import MappingProxyType
 
 import numpy as np
 
 from dovetail.core.job import Floats, Ints, Shape
-from dovetail.core.tenant_limits import TenantLimits
 from dovetail.core.tenant_tree import ROOT, Class, qos_values
+from dovetail.core.view import View
 from dovetail.mechanisms.tenancy.standing import TenantStanding
+
+NONE: Mapping[int, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +31,38 @@ class TenantTurn:
     guaranteed: bool
 
 
-def turns(standing: TenantStanding, gpus: int) -> list[TenantTurn]:
-    """Returns the jobs whose turn it is, for about `gpus` GPUs of each tenant and shape."""
+def turns(
+    standing: TenantStanding,
+    gpus: int,
+    guarded: Sequence[int] = (),
+    running: Mapping[int, float] = NONE,
+) -> list[TenantTurn]:
+    """Returns the jobs whose turn it is, for about `gpus` GPUs of each tenant and shape.
+
+    `guarded` jobs come first; none behind them takes what they need of the limits of a tenant.
+    `running` jobs, with their keys, stand in line as if they waited, before others of their key.
+    """
     # All jobs within a guarantee are due at once, however few GPUs are free.
     promised = max(standing.tree.promised()) if standing.holdings.promises else 0
-    lines = _lines(standing, max(gpus, promised))
+    lines = _lines(standing, max(gpus, promised), running)
     loads = _Loads(standing)
-    room = _Room(standing.view.plan.occupancy.tenants)
-    found = _guaranteed(standing, lines, loads, room)
-    over: list[TenantTurn] = []
+    room = _Room(standing.view, running)
+    shape_of = standing.view.shape
+    first = {job: room.takes(shape_of(job)) for job in guarded}
+    lines = {leaf: [job for job in jobs if job not in first] for leaf, jobs in lines.items()}
+    found = [TenantTurn(job, False) for job, fits in first.items() if fits]
+    for turn in found:
+        loads.add(standing.leaf_of[turn.job], shape_of(turn.job).gpus)
+    found += _guaranteed(standing, lines, loads, room)
+    over = [TenantTurn(job, False) for job, fits in first.items() if not fits]
     walk = _Walk(standing, {leaf: jobs for leaf, jobs in lines.items() if jobs}, loads.shared)
     while (leaf := walk.leaf()) is not None:
         job = lines[leaf][0]
-        fits = room.takes(standing.view.shape(job))
+        fits = room.takes(shape_of(job))
         (found if fits else over).append(TenantTurn(job, False))
         walk.pop(leaf)
         if fits:
-            loads.add(leaf, standing.view.shape(job).gpus)
+            loads.add(leaf, shape_of(job).gpus)
     return [*found, *over]
 
 
@@ -119,9 +137,12 @@ class _Room:
     A job that a limit forbids closes it for all behind, lest smaller ones keep it waiting.
     """
 
-    def __init__(self, limits: TenantLimits | None) -> None:
+    def __init__(self, view: View, leaving: Iterable[int]) -> None:
+        limits = view.plan.occupancy.tenants
         self._limits = None if limits is None else limits.copy()
         self._closed: set[int] = set()
+        for job in leaving if self._limits is not None else ():
+            self._limits.book(job, view.running[job], -1)
 
     def takes(self, shape: Shape) -> bool:
         """Returns whether a job may hold its GPUs beside those before it, and counts it."""
@@ -137,19 +158,24 @@ class _Room:
         return not forbid
 
 
-def _lines(standing: TenantStanding, gpus: int) -> dict[int, list[int]]:
+def _lines(
+    standing: TenantStanding, gpus: int, running: Mapping[int, float]
+) -> dict[int, list[int]]:
     """Returns the first jobs of each tenant and shape in their order, by tenant."""
     view = standing.view
     jobs, keys = view.waiting.columns()
+    waits = np.arange(len(jobs) + len(running)) < len(jobs)
+    jobs = np.append(jobs, np.fromiter(running, np.int64, len(running)))
+    keys = np.append(keys, np.fromiter(running.values(), np.float64, len(running)))
     leaf_of, shape_of = standing.leaf_of, view.shape_of
     leaves = np.array([leaf_of[job] for job in jobs.tolist()], np.int64)
     shapes = np.array([shape_of[job] for job in jobs.tolist()], np.int64)
     behind = -(view.jobs.priority[jobs] + _of_qos(standing, jobs))
-    order = np.lexsort((jobs, keys, behind, shapes, leaves))
+    order = np.lexsort((jobs, waits, keys, behind, shapes, leaves))
     # Of jobs that are alike to the tables, no more than the GPUs could start.
     most = np.array([max(1, ceil(gpus / shape.gpus)) for shape in view.shapes], np.int64)
     kept = order[_place_in_group(leaves[order], shapes[order]) < most[shapes[order]]]
-    kept = kept[np.lexsort((jobs[kept], keys[kept], behind[kept], leaves[kept]))]
+    kept = kept[np.lexsort((jobs[kept], waits[kept], keys[kept], behind[kept], leaves[kept]))]
     lines: dict[int, list[int]] = {}
     for leaf, job in zip(leaves[kept].tolist(), jobs[kept].tolist(), strict=True):
         lines.setdefault(leaf, []).append(job)
