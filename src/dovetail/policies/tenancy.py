@@ -103,31 +103,30 @@ class Tenancy:
         standing = TenantStanding.of(view, used)
         makes_room = bool(self.inner.powers & gate.MAKES_ROOM)
         gpus = view.cluster.gpus if makes_room else view.plan.free_gpus
-        guarded, guard_s = self._guarded(view)
-        waiting = turns(standing, gpus, guarded) if len(view.waiting) else []
-        jobs = [t.job for t in waiting]
+        overdue, guard_s = self._overdue(view)
+        waiting = turns(standing, gpus, overdue) if len(view.waiting) else []
+        guarded = [t.job for t in waiting[: len(overdue)] if not t.held and t.job in overdue]
         due = [t.job for t in waiting if t.guaranteed and self.reclaim]
-        urgent = [*guarded, *due]
-        given = self._given_back(standing, memory, guarded, urgent)
-        if given.draft is not None and not ("resize" in self.inner.powers and given.served):
-            return self._stopped(standing, memory, used, given)
+        # Who shares GPUs or keeps an order of its own would not start overdue jobs first.
+        by_hand = [t.job for t in waiting if not t.held] if guarded and makes_room else []
+        given = self._given_back(standing, memory, guarded, due, by_hand)
+        later_s = min(guard_s, self._settled_until(view, memory))
+        if given.draft is not None and (by_hand or not self._resizes or not given.served):
+            return self._stopped(standing, memory, used, given, later_s)
         # The inner policy must find the plan as it runs.
         view.plan.discard()
-        found = self._contest(standing, memory, guarded, given)
+        found = self._contest(standing, memory, given)
+        jobs = [t.job for t in waiting]
         shown = self._shown(view, jobs, given, makes_room) if found is None else found.shown
         decision = self._asked(standing, memory, shown, found)
-        passed = makes_room and not given.blocked and not _places(view, decision, guarded)
-        if passed:
-            # It would rather start others, or nobody.
-            view.plan.discard()
-            given = self._given_back(standing, memory, guarded, urgent)
-            given.draft = given.draft or view.plan.draft()
-            return self._stopped(standing, memory, used, given)
         # The inner policy may have made room by itself, without stopping anybody.
         if given.draft is not None and not _places(view, decision, given.served):
-            given = self._given_back(standing, memory, guarded, urgent)
-            return self._stopped(standing, memory, used, given)
-        wake_s = min(decision.wake_at, guard_s, given.wake_s, self._settled_until(view))
+            given = self._given_back(standing, memory, guarded, due, by_hand)
+            return self._stopped(standing, memory, used, given, later_s)
+        wake_s = min(decision.wake_at, given.wake_s, later_s)
+        if len(guarded) < len(overdue) and _stops(decision):
+            # What it stopped may be what the limit of a tenant held back an overdue job for.
+            wake_s = min(wake_s, view.now + SOON_S)
         unseen = () if found is None else (*found.displaced, *found.others)
         return noted(standing, memory, used, decision, shown, given, wake_s, unseen)
 
@@ -143,7 +142,11 @@ class Tenancy:
     def _terms(self) -> Terms:
         return Terms(self.min_run_s, self.budget, self.grace_s)
 
-    def _guarded(self, view: View) -> tuple[list[int], float]:
+    @property
+    def _resizes(self) -> bool:
+        return "resize" in self.inner.powers
+
+    def _overdue(self, view: View) -> tuple[list[int], float]:
         """Returns the jobs that waited too long, the longest first, and when the next one will."""
         if self.guard_s == inf or not len(view.waiting):
             return [], inf
@@ -153,19 +156,31 @@ class Tenancy:
         return [job for due_s, job in due if due_s <= view.now], next(later, inf)
 
     def _given_back(
-        self, standing: TenantStanding, memory: TenantLedger, guarded: list[int], urgent: list[int]
+        self,
+        standing: TenantStanding,
+        memory: TenantLedger,
+        guarded: list[int],
+        due: list[int],
+        by_hand: list[int],
     ) -> Reclaimed:
-        """Tries to start jobs that go before all others, on the GPUs of borrowers if need be."""
-        if not urgent:
+        """Tries to start jobs that go before all others, on the GPUs of borrowers if need be.
+
+        `by_hand` are all jobs, in order, if none is left to the inner policy.
+        """
+        if not guarded and not due:
             return Reclaimed()
-        reclaim = Reclaim(standing, self._terms, dict(memory.stops), dict(memory.noticed))
+        stays = gate.protected(standing.view, Terms(), memory)
+        reclaim = Reclaim(standing, self._terms, memory.stopped, dict(memory.noticed), stays)
+        for job in guarded:
+            reclaim.reserve(job)
         claims = dict(memory.claims)
         # Who waits for noticed borrowers keeps its place, whoever comes meanwhile.
-        for job in sorted(urgent, key=lambda j: (j not in guarded, claims.get(j, inf))):
-            if job in guarded:
-                reclaim.reserve(job)
-            else:
-                reclaim.serve(job)
+        others = [job for job in due if job not in guarded]
+        for job in sorted(others, key=lambda j: claims.get(j, inf)):
+            reclaim.serve(job)
+        if by_hand:
+            first = {*guarded, *due}
+            reclaim.fill(job for job in by_hand if job not in first)
         given = reclaim.finish()
         given.claims = {job: claims.get(job, since_s) for job, since_s in given.claims.items()}
         return given
@@ -187,11 +202,7 @@ class Tenancy:
         return gate.first_turns(view, jobs) if makes_room else jobs
 
     def _contest(
-        self,
-        standing: TenantStanding,
-        memory: TenantLedger,
-        guarded: list[int],
-        given: Reclaimed,
+        self, standing: TenantStanding, memory: TenantLedger, given: Reclaimed
     ) -> Contest | None:
         """Returns who has a turn, running jobs included, if the inner policy stops jobs.
 
@@ -200,15 +211,14 @@ class Tenancy:
         """
         powers, view = self.inner.powers, standing.view
         alone = "preempt" not in powers or powers & gate.SHARES
-        if alone or given.claims or given.draft is not None or not len(view.waiting):
+        if alone or given.blocked or given.draft is not None or not len(view.waiting):
             return None
-        stays = gate.protected(view, self._terms, dict(memory.stops))
+        stays = gate.protected(view, self._terms, memory)
         may = view.preemptible
         movable = [job for job in view.running if may[job] and job not in stays]
         order = memory.order or self.inner.order
         keys = dict(zip(movable, order.keys(view, movable), strict=True))
-        found = contest(standing, keys, guarded, resizes="resize" in powers)
-        return found if set(given.blocked) <= set(found.shown) else None
+        return contest(standing, keys, resizes=self._resizes)
 
     def _asked(
         self,
@@ -226,19 +236,21 @@ class Tenancy:
         changes = gate.changes_of(view, memory.known, frozenset(shown), gone, woke=woke)
         seen = replace(as_shown(view, gone), waiting=queue, changes=changes)
         if makes_room:
-            kept = gate.settled(standing, shown, self._terms, dict(memory.stops))
+            kept = gate.settled(standing, shown, self._terms, memory)
             seen = gate.with_settled(seen, kept)
         decision = self.inner.decide(seen, memory.inner)
         if found is None:
             return decision
-        return completed(view, decision, found, resizes="resize" in powers)
+        return completed(view, decision, found, resizes=self._resizes)
 
-    def _settled_until(self, view: View) -> float:
+    def _settled_until(self, view: View, memory: TenantLedger) -> float:
         """Returns when the next running job has run long enough to be stopped."""
-        if not (self.min_run_s and len(view.waiting) and "preempt" in self.inner.powers):
+        if not len(view.waiting) or "preempt" not in self.powers:
             return inf
-        since_s = view.progress.running_since_s
-        ends = (since_s(job) + self.min_run_s for job in view.running)
+        ends = [until_s for _, until_s in memory.relieved]
+        if self.min_run_s and "preempt" in self.inner.powers:
+            since_s = view.progress.running_since_s
+            ends += [since_s(job) + self.min_run_s for job in view.running]
         return min((end_s for end_s in ends if end_s > view.now), default=inf)
 
     def _stopped(
@@ -247,12 +259,26 @@ class Tenancy:
         memory: TenantLedger,
         used: Mapping[tuple[str, ...], float],
         given: Reclaimed,
+        later_s: float,
     ) -> Decision:
         """Returns the decision that gives GPUs back; the inner policy begins anew after it."""
-        began = Decision(given.draft, self.inner.initial)
-        soon_s = standing.view.now + SOON_S
-        anew = replace(memory, inner=self.inner.initial, known=frozenset())
-        return noted(standing, anew, used, began, [], given, min(soon_s, given.wake_s))
+        view, draft = standing.view, given.draft
+        assert draft is not None
+        changed = bool(draft.changes())
+        began = Decision(draft if changed else None, self.inner.initial)
+        relieved = dict(memory.relieved) | {
+            job: view.now + self.guard_s for job in given.relieved if self.guard_s < inf
+        }
+        kept = tuple(sorted((j, t) for j, t in relieved.items() if t > view.now))
+        anew = replace(memory, inner=self.inner.initial, known=frozenset(), relieved=kept)
+        soon_s = view.now + SOON_S if changed else inf
+        return noted(standing, anew, used, began, [], given, min(soon_s, given.wake_s, later_s))
+
+
+def _stops(decision: Decision) -> bool:
+    """Returns whether a decision stops any job."""
+    changes = () if decision.draft is None else decision.draft.changes()
+    return any(change.after is None for change in changes)
 
 
 def _places(view: View, decision: Decision, jobs: list[int]) -> bool:

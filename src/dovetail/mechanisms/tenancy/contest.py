@@ -30,17 +30,15 @@ class Contest:
     others: list[int]
 
 
-def contest(
-    standing: TenantStanding, keys: Mapping[int, float], guarded: Sequence[int], *, resizes: bool
-) -> Contest:
+def contest(standing: TenantStanding, keys: Mapping[int, float], *, resizes: bool) -> Contest:
     """Returns who has a turn. `keys` rank the running jobs that may be stopped.
 
     Under a policy that resizes, elastic jobs count with their fewest GPUs.
     """
     view = standing.view
-    if not guarded and _of_one_tenant(standing, keys):
+    if _of_one_tenant(standing, keys):
         return Contest(list(view.waiting), [], [])
-    order = turns(standing.without(keys), view.cluster.gpus, guarded, keys)
+    order = turns(standing.without(keys), view.cluster.gpus, running=keys)
     runs = _filled(view, [turn.job for turn in order], keys, resizes=resizes)
     waiting = [turn.job for turn in order if turn.job in view.waiting]
     shown = [job for job in waiting if job in runs]

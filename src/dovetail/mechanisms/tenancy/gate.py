@@ -7,7 +7,7 @@ turns. A job that it no longer sees has ended for it, and arrives again with its
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from dovetail.core.queue_part import QueuePart
 from dovetail.core.tenants import installed_by_type
 from dovetail.core.view import Changes, View
+from dovetail.mechanisms.tenancy.ledger import TenantLedger
 from dovetail.mechanisms.tenancy.reclaim import Terms, reach
 from dovetail.mechanisms.tenancy.standing import TenantStanding
 
@@ -82,27 +83,33 @@ def changes_of(
     )
 
 
-def protected(view: View, terms: Terms, stops: Mapping[int, int]) -> set[int]:
-    """Returns the running jobs that ran too short or were stopped too often to be stopped now."""
-    since_s = view.progress.running_since_s
+def protected(view: View, terms: Terms, memory: TenantLedger) -> set[int]:
+    """Returns the running jobs that may not be stopped now.
+
+    They ran too short, were stopped too often, or the guard started them just now.
+    """
+    since_s, stops = view.progress.running_since_s, dict(memory.stops)
+    relieved = {job for job, until_s in memory.relieved if until_s > view.now}
     return {
         job
         for job in view.running
-        if since_s(job) + terms.min_run_s > view.now or terms.spent(stops.get(job, 0))
+        if job in relieved
+        or since_s(job) + terms.min_run_s > view.now
+        or terms.spent(stops.get(job, 0))
     }
 
 
 def settled(
-    standing: TenantStanding, shown: Collection[int], terms: Terms, stops: Mapping[int, int]
+    standing: TenantStanding, shown: Collection[int], terms: Terms, memory: TenantLedger
 ) -> list[int]:
     """Returns the running jobs that the inner policy may not stop, to make room for `shown`.
 
-    Those that ran too short or were stopped too often, and for jobs of other queues also those
-    within what is guaranteed to their own.
+    Those that are protected, and for jobs of other queues also those within what is guaranteed to
+    their own.
     """
     view, holdings = standing.view, standing.holdings
     queues = {standing.queue_of(standing.leaf_of[job]) for job in shown}
-    found, safe = [], protected(view, terms, stops)
+    found, safe = [], protected(view, terms, memory)
     for job, placement in view.running.items():
         leaf = standing.leaf_of[job]
         kept = job in safe

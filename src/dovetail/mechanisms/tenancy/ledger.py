@@ -20,7 +20,8 @@ class TenantLedger:
     """The memory of the inner policy with the jobs it knows, and the accounts of all tenants.
 
     `stops` are the times that each job was stopped; `noticed` when borrowers were chosen, `claims`
-    since when jobs wait for them. `order` is the last that the inner policy returned.
+    since when jobs wait for them. `order` is the last that the inner policy returned,
+    `relieved` are jobs that the guard started, and until when they may not be stopped.
     """
 
     inner: object
@@ -32,6 +33,12 @@ class TenantLedger:
     noticed: tuple[tuple[int, float], ...] = ()
     claims: tuple[tuple[int, float], ...] = ()
     order: Order | None = None
+    relieved: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def stopped(self) -> dict[int, int]:
+        """Returns how often each job was stopped."""
+        return dict(self.stops)
 
 
 def noted(

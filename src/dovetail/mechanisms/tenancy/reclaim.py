@@ -9,7 +9,7 @@ before it is stopped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -51,7 +51,7 @@ class Reclaimed:
 
     `ready` jobs find room on free GPUs, `served` ones on those of borrowers, `blocked` ones none.
     `notices` say since when borrowers know that they will be stopped, `claims` since when blocked
-    jobs wait for that.
+    jobs wait for that. `relieved` jobs waited beyond the guard.
     """
 
     draft: Draft | None = None
@@ -61,6 +61,7 @@ class Reclaimed:
     blocked: list[int] = field(default_factory=list)
     notices: dict[int, float] = field(default_factory=dict)
     claims: dict[int, float] = field(default_factory=dict)
+    relieved: list[int] = field(default_factory=list)
     because: list[Reason] = field(default_factory=list)
 
 
@@ -82,8 +83,9 @@ class Reclaim:
         terms: Terms,
         stops: Mapping[int, int],
         noticed: Mapping[int, float],
+        stays: Collection[int] = (),
     ) -> None:
-        self._standing, self._terms = standing, terms
+        self._standing, self._terms, self._stays = standing, terms, stays
         self._stops, self._noticed = stops, noticed
         view = standing.view
         self._draft = view.plan.draft()
@@ -104,12 +106,10 @@ class Reclaim:
         if tenants is not None and not tenants.room(shape, shape.gpus):
             return
         covered = self._holdings.guarantee(leaf, shape.gpu_type, shape.gpus)
-        if self._kept & reach(view, job):
-            return
         if self._place(job, leaf):
             self.result.ready.append(job)
             return
-        if covered is None:
+        if covered is None or self._kept & reach(view, job):
             return
         lenders = self._borrowers(leaf, covered)
         borrowers = [v for v in lenders if view.preemptible[v]]
@@ -126,15 +126,24 @@ class Reclaim:
         tenants = self._draft.occupancy.tenants
         if tenants is not None and not tenants.room(view.shape(job), view.shape(job).gpus):
             return
-        if self._kept & reach(view, job):
-            return
         if self._place(job, self._standing.leaf_of[job]):
             self.result.ready.append(job)
-        else:
-            # Whatever gets free is for this job, so none behind it is tried on these nodes.
+            self.result.relieved.append(job)
+        elif self._standing.could_run(job):
+            # Whatever gets free on its nodes is for this job, so none behind it is tried there.
             self._kept |= reach(view, job)
             self.result.blocked.append(job)
             self.result.because.append(Reason(GUARDED, job))
+
+    def fill(self, jobs: Iterable[int]) -> None:
+        """Starts the jobs that fit beside blocked ones, in order."""
+        view = self._standing.view
+        failed: set[int] = set()
+        for job in jobs:
+            shape = view.shape_of[job]
+            if shape not in failed and not self._place(job, self._standing.leaf_of[job]):
+                failed.add(shape)
+        self.result.draft = self._draft
 
     def finish(self) -> Reclaimed:
         """Returns what it came to; the free GPUs that were held for blocked jobs are free again."""
@@ -147,7 +156,7 @@ class Reclaim:
 
     def _place(self, job: int, leaf: int) -> bool:
         view, draft = self._standing.view, self._draft
-        spans = view.placing.find(draft.occupancy, view.shape(job))
+        spans = view.placing.find(draft.occupancy, view.shape(job), among=~self._kept)
         if spans is None:
             return False
         draft.place(job, spans)
@@ -183,7 +192,7 @@ class Reclaim:
     def _due_s(self, victim: int) -> float:
         """Returns when a borrower may be stopped, by its time of running, its stops and notice."""
         terms = self._terms
-        if terms.spent(self._stops.get(victim, 0)):
+        if victim in self._stays or terms.spent(self._stops.get(victim, 0)):
             return inf
         ran_s = self._standing.view.progress.running_since_s(victim) + terms.min_run_s
         now = self._standing.view.now
@@ -310,8 +319,11 @@ class Reclaim:
 
 
 def reach(view: View, job: int) -> int:
-    """Returns the bit set of the nodes that a job may use, whatever their state."""
-    return view.plan.occupancy.node_sets.union(view.shape(job))
+    """Returns the bit set of the nodes that a job may use now, whatever their state."""
+    shape, occupancy = view.shape(job), view.plan.occupancy
+    nodes = occupancy.node_sets.union(shape)
+    limits = occupancy.tenants
+    return nodes if limits is None else nodes & limits.nodes(shape, shape.gpus)
 
 
 def _excess(standing: TenantStanding) -> list[float]:

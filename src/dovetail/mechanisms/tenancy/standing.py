@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats
+from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Placement
 from dovetail.core.tenant_tree import TenantTree, tree_of
 from dovetail.core.view import View
@@ -90,6 +91,8 @@ class TenantStanding:
     held: Floats
     used: Floats
     holdings: Holdings
+    _could_run: dict[int, bool] = field(default_factory=dict)
+    _empty: list[Occupancy] = field(default_factory=list)
 
     @staticmethod
     def of(view: View, used: Mapping[tuple[str, ...], float]) -> TenantStanding:
@@ -117,6 +120,20 @@ class TenantStanding:
             if holdings.promises:
                 holdings.book(self.leaf_of[job], placement, -1)
         return replace(self, held=held, holdings=holdings)
+
+    def could_run(self, job: int) -> bool:
+        """Returns whether a job could run now if nobody else did.
+
+        Not if nodes are down, or reserved for others before it would end: GPUs that are kept for
+        it, and the jobs behind it, would wait in vain.
+        """
+        view, known = self.view, self._could_run
+        number = view.shape_of[job]
+        if number not in known:
+            if not self._empty:
+                self._empty.append(view.plan.occupancy.emptied())
+            known[number] = view.placing.find(self._empty[0], view.shape(job)) is not None
+        return known[number]
 
     def demand(self) -> Floats:
         """Returns the GPUs that the jobs of each leaf hold or wait for."""

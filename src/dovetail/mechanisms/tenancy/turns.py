@@ -3,7 +3,8 @@
 First jobs within what is guaranteed to their queue. Then, at each level of the tree, by tier, by
 priority of the queue, and then the tenant with the least load above its guarantee for its weight,
 where each turn adds to its load. The jobs of one tenant go by priority and then as the inner policy
-ranks them. Jobs over a limit of their tenants come last: they wait for no GPUs.
+ranks them. Jobs over a limit of their tenants, and jobs whose nodes are down or reserved for
+others, come last: they do not wait for GPUs.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from dovetail.core.job import Floats, Ints, Shape
+from dovetail.core.job import Floats, Ints
 from dovetail.core.tenant_tree import ROOT, Class, qos_values
-from dovetail.core.view import View
 from dovetail.mechanisms.tenancy.standing import TenantStanding
 
 NONE: Mapping[int, float] = MappingProxyType({})
@@ -25,10 +25,14 @@ NONE: Mapping[int, float] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class TenantTurn:
-    """One job, and whether its GPUs are guaranteed to its queue."""
+    """One job, whether its GPUs are guaranteed to its queue, and whether it does not wait for GPUs.
+
+    It is `held` by limits of its tenants, or because its nodes are down or reserved for others.
+    """
 
     job: int
-    guaranteed: bool
+    guaranteed: bool = False
+    held: bool = False
 
 
 def turns(
@@ -46,20 +50,20 @@ def turns(
     promised = max(standing.tree.promised()) if standing.holdings.promises else 0
     lines = _lines(standing, max(gpus, promised), running)
     loads = _Loads(standing)
-    room = _Room(standing.view, running)
+    room = _Room(standing, running)
     shape_of = standing.view.shape
-    first = {job: room.takes(shape_of(job)) for job in guarded}
+    first = {job: room.takes(job) for job in guarded}
     lines = {leaf: [job for job in jobs if job not in first] for leaf, jobs in lines.items()}
-    found = [TenantTurn(job, False) for job, fits in first.items() if fits]
+    found = [TenantTurn(job) for job, fits in first.items() if fits]
     for turn in found:
         loads.add(standing.leaf_of[turn.job], shape_of(turn.job).gpus)
     found += _guaranteed(standing, lines, loads, room)
-    over = [TenantTurn(job, False) for job, fits in first.items() if not fits]
+    over = [TenantTurn(job, held=True) for job, fits in first.items() if not fits]
     walk = _Walk(standing, {leaf: jobs for leaf, jobs in lines.items() if jobs}, loads.shared)
     while (leaf := walk.leaf()) is not None:
         job = lines[leaf][0]
-        fits = room.takes(shape_of(job))
-        (found if fits else over).append(TenantTurn(job, False))
+        fits = room.takes(job)
+        (found if fits else over).append(TenantTurn(job, held=not fits))
         walk.pop(leaf)
         if fits:
             loads.add(leaf, shape_of(job).gpus)
@@ -86,12 +90,12 @@ def _guaranteed(
         kind = shape.gpu_type
         covered = holdings.guarantee(leaf, kind, shape.gpus)
         waits = closed & {(leaf, ""), (leaf, kind)}
-        if waits or covered is None or not room.takes(shape):
+        if waits or covered is None or not room.takes(job):
             # The jobs of a tenant keep their order, but one type of GPU does not wait for another.
             closed.add((leaf, kind))
         else:
             holdings.add(leaf, covered[1], shape.gpus)
-            found.append(TenantTurn(job, True))
+            found.append(TenantTurn(job, guaranteed=True))
             loads.add(leaf, shape.gpus)
         walk.pop(leaf)
     taken = {turn.job for turn in found}
@@ -137,16 +141,22 @@ class _Room:
     A job that a limit forbids closes it for all behind, lest smaller ones keep it waiting.
     """
 
-    def __init__(self, view: View, leaving: Iterable[int]) -> None:
+    def __init__(self, standing: TenantStanding, leaving: Iterable[int]) -> None:
+        view = self._view = standing.view
+        self._could_run = standing.could_run
+        # Without them every job could run on the empty cluster.
+        self._closes = bool(view.cluster.states or view.cluster.reservations)
         limits = view.plan.occupancy.tenants
         self._limits = None if limits is None else limits.copy()
         self._closed: set[int] = set()
         for job in leaving if self._limits is not None else ():
             self._limits.book(job, view.running[job], -1)
 
-    def takes(self, shape: Shape) -> bool:
+    def takes(self, job: int) -> bool:
         """Returns whether a job may hold its GPUs beside those before it, and counts it."""
-        limits = self._limits
+        limits, shape = self._limits, self._view.shape(job)
+        if self._closes and not self._could_run(job):
+            return False
         if limits is None:
             return True
         counters = limits.counters(shape)
