@@ -92,13 +92,18 @@ class TenantLimits:
 
     def emptied(self) -> TenantLimits:
         """Returns the same limits with nothing held."""
-        empty = TenantLimits.__new__(TenantLimits)
-        vars(empty).update(vars(self))
+        empty = self.copy()
         empty.held = [0] * len(self.held)
-        # Both add limits of users as they appear, each to lists of its own.
-        empty.limits, empty._number = list(self.limits), dict(self._number)
-        empty._members = dict(self._members)
         return empty
+
+    def copy(self) -> TenantLimits:
+        """Returns the same limits with the same held, to try something with."""
+        other = TenantLimits.__new__(TenantLimits)
+        vars(other).update(vars(self))
+        # Both add limits of users as they appear, each to lists of its own.
+        other.held, other.limits = list(self.held), list(self.limits)
+        other._number, other._members = dict(self._number), dict(self._members)
+        return other
 
     @property
     def has_reservations(self) -> bool:
@@ -140,11 +145,24 @@ class TenantLimits:
     def over(self, shape: Shape, need: float) -> Limit | None:
         """Returns a limit on GPUs of any type, or on jobs, that forbids `need` more GPUs."""
         for number in self._members_of(_owner_of(shape)):
-            limit = self.limits[number]
-            more = 1 if limit.counts_jobs else need
-            if not limit.gpu_type and exact_sum(self.held[number] + more) > limit.most:
-                return limit
+            if not self.limits[number].gpu_type and self.forbids(number, need):
+                return self.limits[number]
         return None
+
+    def counters(self, shape: Shape) -> tuple[int, ...]:
+        """Returns the numbers of the limits that count all GPUs of a job wherever it runs."""
+        numbers, limits = self._members_of(_owner_of(shape)), self.limits
+        return tuple(n for n in numbers if limits[n].gpu_type in ("", shape.gpu_type))
+
+    def forbids(self, number: int, need: float) -> bool:
+        """Returns whether a limit forbids a job with `need` more GPUs."""
+        limit = self.limits[number]
+        return exact_sum(self.held[number] + (1 if limit.counts_jobs else need)) > limit.most
+
+    def expect(self, number: int, need: float) -> None:
+        """Counts a job that will run on `need` GPUs."""
+        more = 1 if self.limits[number].counts_jobs else need
+        self.held[number] = exact_sum(self.held[number] + more)
 
     def nodes(self, shape: Shape, need: float) -> int:
         """Returns the bit set of nodes where a job may start on `need` GPUs.

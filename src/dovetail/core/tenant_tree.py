@@ -21,6 +21,7 @@ from dovetail.core.tenants import NORMAL, TIERS, AccountSpec, GpusByType, QueueS
 ROOT = 0
 Class = tuple[int, float]
 """The tier, as a position in `TIERS`, and the priority of a queue, negated: smaller goes first."""
+MIDDLE: Class = (TIERS.index(NORMAL), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Tenant:
     path: tuple[str, ...]
     parent: int
     weight: float = 1.0
-    rank: Class = (TIERS.index(NORMAL), 0.0)
+    rank: Class = MIDDLE
     guaranteed: GpusByType = ()
     most: float = inf
     queue: str = ""
@@ -46,6 +47,7 @@ class TenantTree:
 
     def __init__(self, queues: Sequence[QueueSpec], accounts: Sequence[AccountSpec]) -> None:
         self.tenants: list[Tenant] = [Tenant((), -1)]
+        self.levels = 0
         self._number: dict[tuple[int, str], int] = {}
         self._queues = {q.name: q for q in queues}
         self._accounts = {a.name: a for a in accounts}
@@ -67,14 +69,23 @@ class TenantTree:
 
     def leaves(self, jobs: JobTable, rows: Ints) -> Ints:
         """Returns the tenant of each job."""
-        labels = (jobs.queue, jobs.account, jobs.user) if self._accounts else (jobs.queue,)
-        codes = np.stack([label.codes[rows] for label in labels], axis=1)
-        kinds, row = np.unique(codes, axis=0, return_inverse=True)
-        found = []
-        for kind in kinds.tolist():
-            texts = ["" if c < 0 else v.names[c] for v, c in zip(labels, kind, strict=True)]
-            found.append(self.leaf(*(*texts, "", "")[:3]))
-        return np.array(found, np.int64)[row.ravel()] if len(rows) else np.zeros(0, np.int64)
+        if not self._accounts:
+            # NOTE: no sort of all waiting jobs at every decision; half of a run with a long queue.
+            names = (*jobs.queue.names, "")
+            return np.array([self.leaf(n, "", "") for n in names], np.int64)[jobs.queue.codes[rows]]
+        labels = (jobs.queue, jobs.account, jobs.user)
+        sizes = [len(label.names) + 1 for label in labels]
+        # Each combination of labels as one number; a code is -1 where a job has no label.
+        mixed = np.zeros(len(rows), np.int64)
+        for label, size in zip(labels, sizes, strict=True):
+            mixed = mixed * size + (label.codes[rows] + 1)
+        kinds, row = np.unique(mixed, return_inverse=True)
+        codes = zip(*(np.unravel_index(kinds, sizes)), strict=True)
+        found = [
+            self.leaf(*(v.names[c - 1] if c else "" for v, c in zip(labels, kind, strict=True)))
+            for kind in codes
+        ]
+        return np.array(found, np.int64)[row] if len(rows) else np.zeros(0, np.int64)
 
     def path(self, tenant: int) -> Iterator[int]:
         """Yields a tenant and those above it, without the root."""
@@ -101,6 +112,24 @@ class TenantTree:
                 total[tenant] += of_leaves[leaf]
         return total
 
+    def promised(self) -> list[int]:
+        """Returns the GPUs that each tenant, or those below it, are guaranteed, whatever type."""
+        below = self.children()
+
+        def by_type(number: int) -> dict[str, int]:
+            total: dict[str, int] = {}
+            for child in below[number]:
+                for kind, gpus in by_type(child).items():
+                    total[kind] = total.get(kind, 0) + gpus
+            for kind, gpus in self.tenants[number].guaranteed:
+                total[kind] = max(total.get(kind, 0), gpus)
+            sums[number] = sum(total.values())
+            return total
+
+        sums = [0] * len(self.tenants)
+        by_type(ROOT)
+        return sums
+
     def deserved(self, demand: Floats, gpus: float) -> Floats:
         """Returns the GPUs that each tenant deserves of `gpus`, by the demand of each leaf."""
         below = self.children()
@@ -111,23 +140,31 @@ class TenantTree:
             asked[number] = min(asked[number], self.tenants[number].most)
         shares = np.zeros(len(self.tenants))
         shares[ROOT] = min(gpus, asked[ROOT])
+        promised = self.promised()
         for number in sorted(range(len(self.tenants)), key=self._depth):
+            for child in below[number]:
+                shares[child] = min(asked[child], promised[child])
             self._divide(shares, asked, below[number], float(shares[number]))
         return shares
 
     def _divide(self, shares: Floats, asked: Floats, below: list[int], gpus: float) -> None:
-        """Divides the GPUs of a tenant among those below it."""
-        left = gpus
-        for number in below:
-            promised = sum(count for _, count in self.tenants[number].guaranteed)
-            shares[number] = min(asked[number], promised, left)
-            left -= shares[number]
+        """Divides what the guarantees of those below a tenant leave of its GPUs."""
+        left = gpus - float(shares[below].sum())
+        if left < 0:
+            # Nodes are down, or a limit is below the guarantees: each loses in proportion.
+            shares[below] *= gpus / (gpus - left)
+            return
         for rank in sorted({self.tenants[n].rank for n in below}):
             members = [n for n in below if self.tenants[n].rank == rank]
             weights = np.array([self.tenants[n].weight for n in members])
             more = weighted_filling(asked[members] - shares[members], weights, left)
             shares[members] += more
             left -= float(more.sum())
+
+    def tiers(self, tenant: int) -> tuple[int, ...]:
+        """Returns the tiers of a tenant and those above it, from the top; all of one length."""
+        from_top = [self.tenants[n].rank[0] for n in self.path(tenant)][::-1]
+        return (*from_top, *[MIDDLE[0]] * (self.levels - len(from_top)))
 
     def _path_of(self, number: int) -> tuple[str, ...]:
         return self.tenants[number].path
@@ -139,10 +176,11 @@ class TenantTree:
         number = self._number.get((parent, name))
         if number is None:
             above = self.tenants[parent]
-            known = {"queue": above.queue, "account": above.account, "rank": above.rank}
+            known = {"queue": above.queue, "account": above.account}
             tenant = Tenant((*above.path, name), parent, **{**known, **fields})  # type: ignore[arg-type]
             number = self._number[parent, name] = len(self.tenants)
             self.tenants.append(tenant)
+            self.levels = max(self.levels, len(tenant.path))
         return number
 
     def _queue(self, name: str) -> int:
@@ -166,7 +204,7 @@ class TenantTree:
         number = self._queue(queue)
         if queue in self._has_children and queue in self._queues:
             # Jobs of a queue with queues below it stand beside these.
-            number = self._add(number, "")
+            number = self._add(number, "", rank=MIDDLE)
         if not self._accounts:
             return number
         for name in reversed(list(self._account_path(account))):

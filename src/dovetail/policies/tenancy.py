@@ -27,6 +27,7 @@ from dovetail.core.parameters import check_period
 from dovetail.core.policy import Decision, Policy, register, takes_parts
 from dovetail.core.view import View
 from dovetail.mechanisms.tenancy import gate
+from dovetail.mechanisms.tenancy.contest import Contest, as_shown, completed, contest
 from dovetail.mechanisms.tenancy.ledger import TenantLedger, noted
 from dovetail.mechanisms.tenancy.reclaim import Reclaim, Reclaimed, Terms
 from dovetail.mechanisms.tenancy.standing import TenantStanding
@@ -107,29 +108,32 @@ class Tenancy:
         standing = TenantStanding.of(view, used)
         makes_room = bool(self.inner.powers & gate.MAKES_ROOM)
         gpus = view.cluster.gpus if makes_room else view.plan.free_gpus
-        waiting = turns(standing, gpus) if len(view.waiting) else []
-        guarded, guard_s = self._guarded(view)
-        jobs = list(dict.fromkeys([*guarded, *(t.job for t in waiting)]))
+        overdue, guard_s = self._overdue(view)
+        waiting = turns(standing, gpus, overdue) if len(view.waiting) else []
+        guarded = [t.job for t in waiting[: len(overdue)] if not t.held and t.job in overdue]
         due = [t.job for t in waiting if t.guaranteed and self.reclaim]
-        urgent = list(dict.fromkeys([*guarded, *due]))
-        given = self._given_back(standing, memory, guarded, urgent)
-        if given.draft is not None and "resize" not in self.inner.powers:
-            return self._stopped(standing, memory, used, given)
+        # Who shares GPUs or keeps an order of its own would not start overdue jobs first.
+        by_hand = [t.job for t in waiting if not t.held] if guarded and makes_room else []
+        given = self._given_back(standing, memory, guarded, due, by_hand)
+        later_s = min(guard_s, self._settled_until(view, memory))
+        if given.draft is not None and (by_hand or not self._resizes or not given.served):
+            return self._stopped(standing, memory, used, given, later_s)
         # The inner policy must find the plan as it runs.
         view.plan.discard()
-        shown = self._shown(view, jobs, given, makes_room)
-        decision = self._asked(view, memory, standing, shown, makes_room)
-        passed = makes_room and not given.blocked and not _places(view, decision, guarded)
-        if passed:
-            shown = guarded
-            decision = self._asked(view, memory, standing, shown, makes_room)
+        found = self._contest(standing, memory, given)
+        jobs = [t.job for t in waiting]
+        shown = self._shown(view, jobs, given, makes_room) if found is None else found.shown
+        decision = self._asked(standing, memory, shown, found)
         # The inner policy may have made room by itself, without stopping anybody.
         if given.draft is not None and not _places(view, decision, given.served):
-            given = self._given_back(standing, memory, guarded, urgent)
-            return self._stopped(standing, memory, used, given)
-        soon_s = view.now + SOON_S if passed else inf
-        wake_s = min(decision.wake_at, guard_s, given.wake_s, soon_s, self._settled_until(view))
-        return noted(standing, memory, used, decision, shown, given, wake_s)
+            given = self._given_back(standing, memory, guarded, due, by_hand)
+            return self._stopped(standing, memory, used, given, later_s)
+        wake_s = min(decision.wake_at, given.wake_s, later_s)
+        if len(guarded) < len(overdue) and _stops(decision):
+            # What it stopped may be what the limit of a tenant held back an overdue job for.
+            wake_s = min(wake_s, view.now + SOON_S)
+        unseen = () if found is None else (*found.displaced, *found.others)
+        return noted(standing, memory, used, decision, shown, given, wake_s, unseen)
 
     def _is_alone(self, view: View) -> bool:
         """Returns whether there is one tenant, and nothing for the wrapper to decide."""
@@ -143,7 +147,11 @@ class Tenancy:
     def _terms(self) -> Terms:
         return Terms(self.min_run_s, self.budget, self.grace_s)
 
-    def _guarded(self, view: View) -> tuple[list[int], float]:
+    @property
+    def _resizes(self) -> bool:
+        return "resize" in self.inner.powers
+
+    def _overdue(self, view: View) -> tuple[list[int], float]:
         """Returns the jobs that waited too long, the longest first, and when the next one will."""
         if self.guard_s == inf or not len(view.waiting):
             return [], inf
@@ -153,18 +161,34 @@ class Tenancy:
         return [job for due_s, job in due if due_s <= view.now], next(later, inf)
 
     def _given_back(
-        self, standing: TenantStanding, memory: TenantLedger, guarded: list[int], urgent: list[int]
+        self,
+        standing: TenantStanding,
+        memory: TenantLedger,
+        guarded: list[int],
+        due: list[int],
+        by_hand: list[int],
     ) -> Reclaimed:
-        """Tries to start jobs that go before all others, on the GPUs of borrowers if need be."""
-        if not urgent:
+        """Tries to start jobs that go before all others, on the GPUs of borrowers if need be.
+
+        `by_hand` are all jobs, in order, if none is left to the inner policy.
+        """
+        if not guarded and not due:
             return Reclaimed()
-        reclaim = Reclaim(standing, self._terms, dict(memory.stops), dict(memory.noticed))
-        for job in urgent:
-            if job in guarded:
-                reclaim.reserve(job)
-            else:
-                reclaim.serve(job)
-        return reclaim.result
+        stays = gate.protected(standing.view, Terms(), memory)
+        reclaim = Reclaim(standing, self._terms, memory.stopped, dict(memory.noticed), stays)
+        for job in guarded:
+            reclaim.reserve(job)
+        claims = dict(memory.claims)
+        # Who waits for noticed borrowers keeps its place, whoever comes meanwhile.
+        others = [job for job in due if job not in guarded]
+        for job in sorted(others, key=lambda j: claims.get(j, inf)):
+            reclaim.serve(job)
+        if by_hand:
+            first = {*guarded, *due}
+            reclaim.fill(job for job in by_hand if job not in first)
+        given = reclaim.finish()
+        given.claims = {job: claims.get(job, since_s) for job, since_s in given.claims.items()}
+        return given
 
     def _shown(
         self,
@@ -175,35 +199,63 @@ class Tenancy:
     ) -> list[int]:
         """Returns the jobs that the inner policy sees, in order of their turns."""
         if given.blocked or given.draft is not None:
-            first = [*given.ready, *given.blocked, *given.served]
+            first = [*given.ready, *given.served, *given.blocked]
             others = [job for job in jobs if job not in first]
-            return [*first, *gate.beside(view, others, first)]
+            # One that only starts jobs would start a blocked job on GPUs that another counts on.
+            seen = first if makes_room else given.ready
+            return [*seen, *gate.beside(view, others, first)]
         return gate.first_turns(view, jobs) if makes_room else jobs
+
+    def _contest(
+        self, standing: TenantStanding, memory: TenantLedger, given: Reclaimed
+    ) -> Contest | None:
+        """Returns who has a turn, running jobs included, if the inner policy stops jobs.
+
+        None if it shares GPUs, whose jobs do not add up to a cluster, or if GPUs are on their way
+        back: then only jobs beside them are seen.
+        """
+        powers, view = self.inner.powers, standing.view
+        alone = "preempt" not in powers or powers & gate.SHARES
+        if alone or given.blocked or given.draft is not None or not len(view.waiting):
+            return None
+        stays = gate.protected(view, self._terms, memory)
+        may = view.preemptible
+        movable = [job for job in view.running if may[job] and job not in stays]
+        order = memory.order or self.inner.order
+        keys = dict(zip(movable, order.keys(view, movable), strict=True))
+        return contest(standing, keys, resizes=self._resizes)
 
     def _asked(
         self,
-        view: View,
-        memory: TenantLedger,
         standing: TenantStanding,
+        memory: TenantLedger,
         shown: list[int],
-        makes_room: bool,
+        found: Contest | None,
     ) -> Decision:
         """Returns the decision of the inner policy on the jobs that it sees."""
+        view, powers = standing.view, self.inner.powers
+        makes_room = bool(powers & gate.MAKES_ROOM)
         queue = (gate.by_own_key if makes_room else gate.in_order)(view, shown)
         woke = view.changes.woke and memory.wake_s <= view.now
-        changes = gate.changes_of(view, memory.known, frozenset(shown), woke=woke)
-        seen = replace(view, waiting=queue, changes=changes)
+        gone = () if found is None else found.displaced
+        changes = gate.changes_of(view, memory.known, frozenset(shown), gone, woke=woke)
+        seen = replace(as_shown(view, gone), waiting=queue, changes=changes)
         if makes_room:
-            kept = gate.settled(standing, shown, self._terms, dict(memory.stops))
+            kept = gate.settled(standing, shown, self._terms, memory)
             seen = gate.with_settled(seen, kept)
-        return self.inner.decide(seen, memory.inner)
+        decision = self.inner.decide(seen, memory.inner)
+        if found is None:
+            return decision
+        return completed(view, decision, found, resizes=self._resizes)
 
-    def _settled_until(self, view: View) -> float:
+    def _settled_until(self, view: View, memory: TenantLedger) -> float:
         """Returns when the next running job has run long enough to be stopped."""
-        if not (self.min_run_s and len(view.waiting) and "preempt" in self.inner.powers):
+        if not len(view.waiting) or "preempt" not in self.powers:
             return inf
-        since_s = view.progress.running_since_s
-        ends = (since_s(job) + self.min_run_s for job in view.running)
+        ends = [until_s for _, until_s in memory.relieved]
+        if self.min_run_s and "preempt" in self.inner.powers:
+            since_s = view.progress.running_since_s
+            ends += [since_s(job) + self.min_run_s for job in view.running]
         return min((end_s for end_s in ends if end_s > view.now), default=inf)
 
     def _stopped(
@@ -212,12 +264,26 @@ class Tenancy:
         memory: TenantLedger,
         used: Mapping[tuple[str, ...], float],
         given: Reclaimed,
+        later_s: float,
     ) -> Decision:
         """Returns the decision that gives GPUs back; the inner policy begins anew after it."""
-        began = Decision(given.draft, self.inner.initial)
-        soon_s = standing.view.now + SOON_S
-        anew = replace(memory, inner=self.inner.initial, known=frozenset())
-        return noted(standing, anew, used, began, [], given, min(soon_s, given.wake_s))
+        view, draft = standing.view, given.draft
+        assert draft is not None
+        changed = bool(draft.changes())
+        began = Decision(draft if changed else None, self.inner.initial)
+        relieved = dict(memory.relieved) | {
+            job: view.now + self.guard_s for job in given.relieved if self.guard_s < inf
+        }
+        kept = tuple(sorted((j, t) for j, t in relieved.items() if t > view.now))
+        anew = replace(memory, inner=self.inner.initial, known=frozenset(), relieved=kept)
+        soon_s = view.now + SOON_S if changed else inf
+        return noted(standing, anew, used, began, [], given, min(soon_s, given.wake_s, later_s))
+
+
+def _stops(decision: Decision) -> bool:
+    """Returns whether a decision stops any job."""
+    changes = () if decision.draft is None else decision.draft.changes()
+    return any(change.after is None for change in changes)
 
 
 def _places(view: View, decision: Decision, jobs: list[int]) -> bool:

@@ -7,7 +7,7 @@ turns. A job that it no longer sees has ended for it, and arrives again with its
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +15,14 @@ import numpy as np
 from dovetail.core.queue_part import QueuePart
 from dovetail.core.tenants import installed_by_type
 from dovetail.core.view import Changes, View
-from dovetail.mechanisms.tenancy.reclaim import Terms
+from dovetail.mechanisms.tenancy.ledger import TenantLedger
+from dovetail.mechanisms.tenancy.reclaim import Terms, reach
 from dovetail.mechanisms.tenancy.standing import TenantStanding
 
 MAKES_ROOM = frozenset({"preempt", "migrate", "resize", "share", "interleave", "delay"})
 """Powers of policies that do not simply start waiting jobs in the order of the queue."""
+SHARES = frozenset({"share", "interleave", "delay"})
+"""Powers of policies whose jobs use more or less than a cluster full of GPUs."""
 
 
 def in_order(view: View, jobs: Sequence[int]) -> QueuePart:
@@ -55,17 +58,24 @@ def first_turns(view: View, jobs: Sequence[int]) -> list[int]:
 
 
 def beside(view: View, jobs: Sequence[int], blocked: Collection[int]) -> list[int]:
-    """Returns the jobs that take no GPUs from blocked ones: those of other types."""
-    kinds = {view.shape(job).gpu_type for job in blocked}
-    if "" in kinds:
-        return []
-    wanted = (view.shape(job).gpu_type for job in jobs)
-    return [job for job, kind in zip(jobs, wanted, strict=True) if kind and kind not in kinds]
+    """Returns the jobs that take no GPUs from blocked ones: those that use other nodes."""
+    kept = 0
+    for job in blocked:
+        kept |= reach(view, job)
+    return [job for job in jobs if not reach(view, job) & kept]
 
 
-def changes_of(view: View, known: frozenset[int], shown: Collection[int], *, woke: bool) -> Changes:
+def changes_of(
+    view: View,
+    known: frozenset[int],
+    shown: Collection[int],
+    displaced: Collection[int] = (),
+    *,
+    woke: bool,
+) -> Changes:
     """Returns what happened to the jobs that the inner policy knows or sees now."""
-    hidden = sorted(job for job in known if job in view.waiting and job not in shown)
+    gone = (job for job in known if job in view.waiting and job not in shown)
+    hidden = sorted([*gone, *(job for job in displaced if job in known)])
     return Changes(
         arrived=sorted(job for job in shown if job not in known),
         ended=[*(job for job in view.changes.ended if job in known), *hidden],
@@ -75,21 +85,36 @@ def changes_of(view: View, known: frozenset[int], shown: Collection[int], *, wok
     )
 
 
+def protected(view: View, terms: Terms, memory: TenantLedger) -> set[int]:
+    """Returns the running jobs that may not be stopped now.
+
+    They ran too short, were stopped too often, or the guard started them just now.
+    """
+    since_s, stops = view.progress.running_since_s, dict(memory.stops)
+    relieved = {job for job, until_s in memory.relieved if until_s > view.now}
+    return {
+        job
+        for job in view.running
+        if job in relieved
+        or since_s(job) + terms.min_run_s > view.now
+        or terms.spent(stops.get(job, 0))
+    }
+
+
 def settled(
-    standing: TenantStanding, shown: Collection[int], terms: Terms, stops: Mapping[int, int]
+    standing: TenantStanding, shown: Collection[int], terms: Terms, memory: TenantLedger
 ) -> list[int]:
     """Returns the running jobs that the inner policy may not stop, to make room for `shown`.
 
-    Those that ran too short or were stopped too often, and for jobs of other queues also those
-    within what is guaranteed to their own.
+    Those that are protected, and for jobs of other queues also those within what is guaranteed to
+    their own.
     """
     view, holdings = standing.view, standing.holdings
     queues = {standing.queue_of(standing.leaf_of[job]) for job in shown}
-    found = []
+    found, safe = [], protected(view, terms, memory)
     for job, placement in view.running.items():
         leaf = standing.leaf_of[job]
-        young = view.progress.running_since_s(job) + terms.min_run_s > view.now
-        kept = young or terms.spent(stops.get(job, 0))
+        kept = job in safe
         if not kept and holdings.promises and queues - {standing.queue_of(leaf)}:
             kept = not holdings.is_lent(leaf, placement, frozenset())
         if kept:

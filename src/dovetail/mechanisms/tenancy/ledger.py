@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
 from dovetail.core.messages import Reason
+from dovetail.core.order import Order
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.mechanisms.tenancy.reclaim import Reclaimed
@@ -18,7 +19,9 @@ from dovetail.mechanisms.tenancy.usage import NO_USE, Path, Usage, charged
 class TenantLedger:
     """The memory of the inner policy with the jobs it knows, and the accounts of all tenants.
 
-    `stops` are the times that each job was stopped; `noticed` when borrowers were chosen.
+    `stops` are the times that each job was stopped; `noticed` when borrowers were chosen, `claims`
+    since when jobs wait for them. `order` is the last that the inner policy returned,
+    `relieved` are jobs that the guard started, and until when they may not be stopped.
     """
 
     inner: object
@@ -28,6 +31,14 @@ class TenantLedger:
     usage: Usage = NO_USE
     stops: tuple[tuple[int, int], ...] = ()
     noticed: tuple[tuple[int, float], ...] = ()
+    claims: tuple[tuple[int, float], ...] = ()
+    order: Order | None = None
+    relieved: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def stopped(self) -> dict[int, int]:
+        """Returns how often each job was stopped."""
+        return dict(self.stops)
 
 
 def noted(
@@ -38,10 +49,12 @@ def noted(
     shown: list[int],
     given: Reclaimed,
     wake_s: float,
+    unseen: Collection[int] = (),
 ) -> Decision:
     """Returns a decision with the accounts of all tenants in its memory.
 
-    `shown` are the jobs that the inner policy saw, `given` what was reclaimed.
+    `shown` are the jobs that the inner policy saw, `given` what was reclaimed. `unseen` jobs may
+    run, but not for all that the inner policy knows.
     """
     view, draft = standing.view, decision.draft
     placed = view.running if draft is None else draft.placed
@@ -54,10 +67,12 @@ def noted(
         memory,
         inner=decision.memory,
         wake_s=decision.wake_at,
-        known=frozenset(shown).union(held),
+        known=frozenset(shown).union(held).difference(unseen),
+        order=decision.order or memory.order,
         usage=Usage.after(view.now, used, standing.tree, charged(view, standing.tree, held)),
         stops=tuple(sorted(stops.items())),
         noticed=tuple(sorted(given.notices.items())),
+        claims=tuple(sorted(given.claims.items())),
     )
     because = _because(view, decision, shown, given)
     return replace(decision, memory=ledger, wake_at=wake_s, because=because)

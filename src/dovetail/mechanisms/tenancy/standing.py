@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.gpu_parts import exact_sum
 from dovetail.core.job import Floats
+from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Placement
 from dovetail.core.tenant_tree import TenantTree, tree_of
 from dovetail.core.view import View
@@ -90,14 +91,16 @@ class Holdings:
 
 @dataclass(frozen=True)
 class TenantStanding:
-    """All tenants at one instant. `load` is what each holds and has used, in GPUs."""
+    """All tenants at one instant: the GPUs that each leaf holds, and that each tenant has used."""
 
     view: View
     tree: TenantTree
     leaf_of: Mapping[int, int]
     held: Floats
-    load: Floats
+    used: Floats
     holdings: Holdings
+    _could_run: dict[int, bool] = field(default_factory=dict)
+    _empty: list[Occupancy] = field(default_factory=list)
 
     @staticmethod
     def of(view: View, used: Mapping[tuple[str, ...], float]) -> TenantStanding:
@@ -114,7 +117,31 @@ class TenantStanding:
         if holdings.promises:
             for job, placement in view.running.items():
                 holdings.book(leaf_of[job], placement)
-        return TenantStanding(view, tree, leaf_of, held, tree.sums(held + use), holdings)
+        return TenantStanding(view, tree, leaf_of, held, tree.sums(use), holdings)
+
+    def without(self, jobs: Collection[int]) -> TenantStanding:
+        """Returns how tenants would stand if some running jobs were stopped."""
+        held, holdings = self.held.copy(), self.holdings.copy()
+        for job in jobs:
+            placement = self.view.running[job]
+            held[self.leaf_of[job]] -= placement.gpus
+            if holdings.promises:
+                holdings.book(self.leaf_of[job], placement, -1)
+        return replace(self, held=held, holdings=holdings)
+
+    def could_run(self, job: int) -> bool:
+        """Returns whether a job could run now if nobody else did.
+
+        Not if nodes are down, or reserved for others before it would end: GPUs that are kept for
+        it, and the jobs behind it, would wait in vain.
+        """
+        view, known = self.view, self._could_run
+        number = view.shape_of[job]
+        if number not in known:
+            if not self._empty:
+                self._empty.append(view.plan.occupancy.emptied())
+            known[number] = view.placing.find(self._empty[0], view.shape(job)) is not None
+        return known[number]
 
     def demand(self) -> Floats:
         """Returns the GPUs that the jobs of each leaf hold or wait for."""

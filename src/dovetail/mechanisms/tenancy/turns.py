@@ -1,15 +1,18 @@
 """Whose turn it is: waiting jobs in the order in which their tenants should start them.
 
-First jobs within what is guaranteed to their queue; then by tier, and by priority of the queue;
-then the tenant with the least load for its weight, at each level of the tree, where each turn adds
-to its load. The jobs of one tenant go by priority and then as the inner policy ranks them.
+First jobs within what is guaranteed to their queue. Then, at each level of the tree, by tier, by
+priority of the queue, and then the tenant with the least load above its guarantee for its weight,
+where each turn adds to its load. The jobs of one tenant go by priority and then as the inner policy
+ranks them. Jobs over a limit of their tenants, and jobs whose nodes are down or reserved for
+others, come last: they do not wait for GPUs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from types import MappingProxyType
 
 import numpy as np
 
@@ -17,64 +20,168 @@ from dovetail.core.job import Floats, Ints
 from dovetail.core.tenant_tree import ROOT, Class, qos_values
 from dovetail.mechanisms.tenancy.standing import TenantStanding
 
+NONE: Mapping[int, float] = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class TenantTurn:
-    """One job, and whether its GPUs are guaranteed to its queue."""
+    """One job, whether its GPUs are guaranteed to its queue, and whether it does not wait for GPUs.
+
+    It is `held` by limits of its tenants, or because its nodes are down or reserved for others.
+    """
 
     job: int
-    guaranteed: bool
+    guaranteed: bool = False
+    held: bool = False
 
 
-def turns(standing: TenantStanding, gpus: int) -> list[TenantTurn]:
-    """Returns the jobs whose turn it is, for about `gpus` GPUs of each tenant and shape."""
-    lines = _lines(standing, gpus)
-    load = standing.load.copy()
-    load.resize(len(standing.tree), refcheck=False)
-    found = _guaranteed(standing, lines, load)
-    by_class: dict[Class, dict[int, list[int]]] = {}
-    for tenant, jobs in lines.items():
-        if jobs:
-            by_class.setdefault(standing.tree.tenants[tenant].rank, {})[tenant] = jobs
-    for rank in sorted(by_class):
-        walk = _Walk(standing, by_class[rank], load)
-        while (leaf := walk.leaf()) is not None:
-            found.append(TenantTurn(walk.take(leaf), False))
-    return found
+def turns(
+    standing: TenantStanding,
+    gpus: int,
+    guarded: Sequence[int] = (),
+    running: Mapping[int, float] = NONE,
+) -> list[TenantTurn]:
+    """Returns the jobs whose turn it is, for about `gpus` GPUs of each tenant and shape.
+
+    `guarded` jobs come first; none behind them takes what they need of the limits of a tenant.
+    `running` jobs, with their keys, stand in line as if they waited, before others of their key.
+    """
+    # All jobs within a guarantee are due at once, however few GPUs are free.
+    promised = max(standing.tree.promised()) if standing.holdings.promises else 0
+    lines = _lines(standing, max(gpus, promised), running)
+    loads = _Loads(standing)
+    room = _Room(standing, running)
+    shape_of = standing.view.shape
+    first = {job: room.takes(job) for job in guarded}
+    lines = {leaf: [job for job in jobs if job not in first] for leaf, jobs in lines.items()}
+    found = [TenantTurn(job) for job, fits in first.items() if fits]
+    for turn in found:
+        loads.add(standing.leaf_of[turn.job], shape_of(turn.job).asked_gpus)
+    found += _guaranteed(standing, lines, loads, room)
+    over = [TenantTurn(job, held=True) for job, fits in first.items() if not fits]
+    walk = _Walk(standing, {leaf: jobs for leaf, jobs in lines.items() if jobs}, loads.shared)
+    while (leaf := walk.leaf()) is not None:
+        job = lines[leaf][0]
+        fits = room.takes(job)
+        (found if fits else over).append(TenantTurn(job, held=not fits))
+        walk.pop(leaf)
+        if fits:
+            loads.add(leaf, shape_of(job).asked_gpus)
+    return [*found, *over]
 
 
 def _guaranteed(
-    standing: TenantStanding, lines: dict[int, list[int]], load: Floats
+    standing: TenantStanding, lines: dict[int, list[int]], loads: _Loads, room: _Room
 ) -> list[TenantTurn]:
     """Takes the jobs within guarantees off their lines."""
     promises = standing.holdings.promises
     if not promises:
         return []
     path = standing.tree.path
-    mine = {leaf: jobs for leaf, jobs in lines.items() if any(n in promises for n in path(leaf))}
+    mine = {
+        leaf: list(jobs) for leaf, jobs in lines.items() if any(n in promises for n in path(leaf))
+    }
     holdings, found = standing.holdings.copy(), []
-    walk = _Walk(standing, mine, load)
+    walk = _Walk(standing, mine, loads.whole)
+    closed: set[tuple[int, str]] = set()
     while (leaf := walk.leaf()) is not None:
         job = mine[leaf][0]
         shape = standing.view.shape(job)
-        covered = holdings.guarantee(leaf, shape.gpu_type, shape.asked_gpus)
-        if covered is None:
-            walk.leave_out(leaf)
-            continue
-        holdings.add(leaf, covered[1], shape.asked_gpus)
-        found.append(TenantTurn(walk.take(leaf), True))
+        kind = shape.gpu_type
+        covered = holdings.guarantee(leaf, kind, shape.asked_gpus)
+        waits = closed & {(leaf, ""), (leaf, kind)}
+        if waits or covered is None or not room.takes(job):
+            # The jobs of a tenant keep their order, but one type of GPU does not wait for another.
+            closed.add((leaf, kind))
+        else:
+            holdings.add(leaf, covered[1], shape.asked_gpus)
+            found.append(TenantTurn(job, guaranteed=True))
+            loads.add(leaf, shape.asked_gpus)
+        walk.pop(leaf)
+    taken = {turn.job for turn in found}
+    for leaf in mine:
+        lines[leaf] = [job for job in lines[leaf] if job not in taken]
     return found
 
 
-def _lines(standing: TenantStanding, gpus: int) -> dict[int, list[int]]:
+class _Loads:
+    """What tenants hold, turns included, and have used, in GPUs."""
+
+    def __init__(self, standing: TenantStanding) -> None:
+        tree = self._tree = standing.tree
+        self._held = tree.sums(standing.held)
+        self._used = standing.used.copy()
+        for column in (self._held, self._used):
+            column.resize(len(tree), refcheck=False)
+        self._promised = tree.promised()
+
+    def add(self, leaf: int, gpus: float) -> None:
+        """Adds the GPUs of a turn to a tenant and those above it."""
+        for number in self._tree.path(leaf):
+            self._held[number] += gpus
+
+    def whole(self, number: int) -> float:
+        """Returns all that a tenant holds and has used."""
+        return float(self._held[number] + self._used[number])
+
+    def shared(self, number: int) -> float:
+        """Returns what it holds and has used of GPUs that are not guaranteed to it.
+
+        What is deserved beside guarantees is divided by weight, so only that is compared.
+        """
+        promised = self._promised[number]
+        return max(0.0, float(self._held[number]) - promised) + max(
+            0.0, float(self._used[number]) - promised
+        )
+
+
+class _Room:
+    """What the limits of tenants leave for further jobs, turn by turn.
+
+    A job that a limit forbids closes it for all behind, lest smaller ones keep it waiting.
+    """
+
+    def __init__(self, standing: TenantStanding, leaving: Iterable[int]) -> None:
+        view = self._view = standing.view
+        self._could_run = standing.could_run
+        # Without them every job could run on the empty cluster.
+        self._closes = bool(view.cluster.states or view.cluster.reservations)
+        limits = view.plan.occupancy.tenants
+        self._limits = None if limits is None else limits.copy()
+        self._closed: set[int] = set()
+        for job in leaving if self._limits is not None else ():
+            self._limits.book(job, view.running[job], -1)
+
+    def takes(self, job: int) -> bool:
+        """Returns whether a job may hold its GPUs beside those before it, and counts it."""
+        limits, shape = self._limits, self._view.shape(job)
+        if self._closes and not self._could_run(job):
+            return False
+        if limits is None:
+            return True
+        counters = limits.counters(shape)
+        forbid = [n for n in counters if n in self._closed or limits.forbids(n, shape.asked_gpus)]
+        self._closed.update(forbid)
+        if not forbid:
+            for number in counters:
+                limits.expect(number, shape.asked_gpus)
+        return not forbid
+
+
+def _lines(
+    standing: TenantStanding, gpus: int, running: Mapping[int, float]
+) -> dict[int, list[int]]:
     """Returns the first jobs of each tenant and shape in their order, by tenant."""
     view = standing.view
     jobs, keys = view.waiting.columns()
+    waits = np.arange(len(jobs) + len(running)) < len(jobs)
+    jobs = np.append(jobs, np.fromiter(running, np.int64, len(running)))
+    keys = np.append(keys, np.fromiter(running.values(), np.float64, len(running)))
     leaf_of, shape_of = standing.leaf_of, view.shape_of
     leaves = np.array([leaf_of[job] for job in jobs.tolist()], np.int64)
     shapes = np.array([shape_of[job] for job in jobs.tolist()], np.int64)
     behind = -(view.jobs.priority[jobs] + _of_qos(standing, jobs))
-    order = np.lexsort((jobs, keys, behind, shapes, leaves))
+    order = np.lexsort((jobs, waits, keys, behind, shapes, leaves))
     # Of jobs that are alike to the tables, no more than the GPUs could start; parts may find room
     # on GPUs that are not free.
     most = np.array(
@@ -85,7 +192,7 @@ def _lines(standing: TenantStanding, gpus: int) -> dict[int, list[int]]:
         np.int64,
     )
     kept = order[_place_in_group(leaves[order], shapes[order]) < most[shapes[order]]]
-    kept = kept[np.lexsort((jobs[kept], keys[kept], behind[kept], leaves[kept]))]
+    kept = kept[np.lexsort((jobs[kept], waits[kept], keys[kept], behind[kept], leaves[kept]))]
     lines: dict[int, list[int]] = {}
     for leaf, job in zip(leaves[kept].tolist(), jobs[kept].tolist(), strict=True):
         lines.setdefault(leaf, []).append(job)
@@ -118,7 +225,10 @@ class _Walk:
     """
 
     def __init__(
-        self, standing: TenantStanding, lines: Mapping[int, list[int]], load: Floats
+        self,
+        standing: TenantStanding,
+        lines: Mapping[int, list[int]],
+        load: Callable[[int], float],
     ) -> None:
         self._tree, self._lines, self._load = standing.tree, lines, load
         self._shape = standing.view.shape
@@ -142,16 +252,13 @@ class _Walk:
             number = min(self._below[number], key=self._standing)
         return number
 
-    def take(self, leaf: int) -> int:
-        """Returns the next job of a tenant, and adds its GPUs to the loads."""
-        job = self._lines[leaf].pop(0)
-        for number in self._tree.path(leaf):
-            self._load[number] += self._shape(job).asked_gpus
+    def pop(self, leaf: int) -> None:
+        """Takes the next job of a tenant off its line."""
+        self._lines[leaf].pop(0)
         if self._lines[leaf]:
             self._look_ahead(leaf)
         else:
             self.leave_out(leaf)
-        return job
 
     def leave_out(self, leaf: int) -> None:
         """Gives a tenant no more turns."""
@@ -174,6 +281,7 @@ class _Walk:
             elif self._lines.get(number):
                 self._next_gpus[number] = self._shape(self._lines[number][0]).asked_gpus
 
-    def _standing(self, number: int) -> tuple[float, Sequence[str]]:
+    def _standing(self, number: int) -> tuple[Class, float, Sequence[str]]:
         tenant = self._tree.tenants[number]
-        return (self._load[number] + self._next_gpus[number] / 2) / tenant.weight, tenant.path
+        level = (self._load(number) + self._next_gpus[number] / 2) / tenant.weight
+        return tenant.rank, level, tenant.path
