@@ -38,8 +38,8 @@ class Limit:
     counts_jobs: bool = False
 
     def __str__(self) -> str:
-        what = "jobs" if self.counts_jobs else f"{self.gpu_type} GPUs".strip()
-        return f"{self.name} may hold {self.most} {what}"
+        what = "job" if self.counts_jobs else f"{self.gpu_type} GPU".strip()
+        return f"{self.name} may hold {self.most} {what}{'' if self.most == 1 else 's'}"
 
 
 class TenantLimits:
@@ -144,6 +144,39 @@ class TenantLimits:
             if not limit.gpu_type and self.held[number] + more > limit.most:
                 return limit
         return None
+
+    def full(self, shape: Shape, need: int) -> str:
+        """Returns the limit that keeps a job from `need` GPUs, in words; empty if there is none.
+
+        A limit on a type is named only if the job asks for that type.
+        """
+        for number in self._members_of(_owner_of(shape)):
+            limit = self.limits[number]
+            more = 1 if limit.counts_jobs else need
+            meant = limit.gpu_type in ("", shape.gpu_type)
+            if meant and self.held[number] + more > limit.most:
+                return f"{limit} and holds {self.held[number]}"
+        return ""
+
+    def kept_for(self, shape: Shape, need: int) -> str:
+        """Returns whom nodes are kept for, in words, if they leave a job fewer than `need` GPUs."""
+        if not self._reserved or self.now is None:
+            return ""
+        closed = self._closed(_owner_of(shape), shape.length_s)
+        mine = self._sets.union(shape)
+        left = sum(
+            gpus
+            for node, gpus in enumerate(self._cluster.installed)
+            if mine >> node & 1 and not closed >> node & 1
+        )
+        if left >= need:
+            return ""
+        if shape.reservation in (r.name for r in self._cluster.reservations):
+            return f"its reservation {shape.reservation} has not begun, or has too few GPUs"
+        specs = zip(self._cluster.reservations, self._reserved, strict=True)
+        now = self.now()
+        names = [r.name for r, nodes in specs if r.end_s > now and nodes & closed & mine]
+        return f"nodes that it could use are kept for {', '.join(names)}"
 
     def nodes(self, shape: Shape, need: int) -> int:
         """Returns the bit set of nodes where a job may start on `need` GPUs.

@@ -231,7 +231,7 @@ def _control(
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
         ready(server)
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
-        run_loop(world, WatchdogPolicy(scheduler.policy, watchdog))
+        run_loop(world, WatchdogPolicy(scheduler.policy, watchdog), memory=world.memory)
         LOG.info("controller %d ends as requested", recovered.epoch)
 
 
