@@ -247,6 +247,18 @@ class TenantLimits:
             if qos.max_gpus:
                 yield "qos", frozenset((name,)), qos.max_gpus
 
+    def for_each_user(self) -> Iterator[tuple[str, frozenset[str], int, bool]]:
+        """Yields (label, values, most GPUs or jobs, whether jobs count) of the limits by user."""
+        for name, account in sorted(self._accounts.items()):
+            if account.max_gpus_per_user:
+                values = _below(self._accounts, name)
+                yield "account", values, account.max_gpus_per_user, False
+        for name, qos in sorted(self._qos.items()):
+            if qos.max_gpus_per_user:
+                yield "qos", frozenset((name,)), qos.max_gpus_per_user, False
+            if qos.max_jobs_per_user:
+                yield "qos", frozenset((name,)), qos.max_jobs_per_user, True
+
     def _reach(self, queue: QueueSpec) -> int:
         """Returns the GPUs of the nodes of a queue, each type up to its limit."""
         cluster, by_type = self._cluster, dict(queue.limits)
