@@ -7,12 +7,36 @@ from collections.abc import Iterable
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
 from dovetail.core.policy import Policy, heeded, name_of
+from dovetail.core.tenants import NORMAL
 
 
 def tenant_notes(jobs: JobTable, cluster: Cluster, policies: Iterable[Policy]) -> list[str]:
     """Returns a note for each wish or name that has no effect on some of the jobs."""
     named = list(policies)
     return [*_priorities(jobs, cluster, named), *_strangers(jobs, cluster)]
+
+
+def unheeded(cluster: Cluster, policy: Policy) -> list[str]:
+    """Returns what a cluster's file says of the turns of tenants, if a policy ignores it."""
+    if "priority" in heeded(policy):
+        return []
+    said: list[tuple[str, str, bool]] = []
+    for queue in cluster.queues:
+        for field, is_set in (
+            ("guaranteed", bool(queue.guaranteed)),
+            ("weight", queue.weight != 1),
+            ("priority", queue.priority != 0),
+            ("tier", queue.tier != NORMAL),
+        ):
+            said.append((f"queue '{queue.name}'", field, is_set))
+    for account in cluster.accounts:
+        said.append((f"account '{account.name}'", "shares", account.shares != 1))
+        uneven = len({shares for _, shares in account.users}) > 1
+        said.append((f"account '{account.name}'", "users", uneven))
+    for qos in cluster.qos:
+        said.append((f"qos '{qos.name}'", "priority", qos.priority != 0))
+        said.append((f"qos '{qos.name}'", "usage_factor", qos.usage_factor != 1))
+    return [f"{field} of {whose}" for whose, field, is_set in said if is_set]
 
 
 def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> list[str]:
@@ -26,7 +50,7 @@ def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> lis
     if count:
         notes.append(f"{count:,} jobs state a priority, which {whom} ignores ({wrap}).")
     queues = [q for q in cluster.queues if q.priority or q.guaranteed or q.weight != 1]
-    if queues or cluster.accounts:
+    if queues or cluster.accounts or any(unheeded(cluster, p) for p in policies):
         what = "guarantees, weights, tiers, shares and priorities of the cluster's file"
         notes.append(f"{what[0].upper()}{what[1:]} have no effect with {whom} ({wrap}).")
     return notes
