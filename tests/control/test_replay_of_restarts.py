@@ -154,8 +154,8 @@ def test_tables_are_taken_over_as_a_restart_does() -> None:
     assert list(state.waiting) == [1, 3]
     assert state.plan.placed == {0: ON_ONE}
     assert state.done_s([0]) == [4.0] and state.attained_gpu_s([0]) == [4.0]
-    # A slice of time begins anew, and what was learned of a length is forgotten.
-    assert state.placed_s[0] == 4.0 and state.length[:2] == [5.0, 6.0]
+    # A placement keeps its time, and what was learned of a length is forgotten.
+    assert state.placed_s[0] == 0.0 and state.length[:2] == [5.0, 6.0]
     assert state.view.cluster.state_of == {1: "down"}
 
 

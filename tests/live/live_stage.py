@@ -189,7 +189,7 @@ class Stage:
         self._arm()
         self.at(until, self._kill)
         try:
-            run(self.world, self.policy)
+            run(self.world, self.policy, memory=self.world.memory)
         except Stopped:
             pass
         finally:

@@ -159,6 +159,13 @@ def test_a_cluster_without_tenants_has_the_manifest_it_always_had() -> None:
             '[[queue]]\nname = "b"\nparent = "a"\nguaranteed = 5',
             "its queues are guaranteed 5 GPUs, it has 4 itself",
         ),
+        ('[[queue]]\nname = "a"\nquota_gpus = 25', "it may hold 25 GPUs, and its nodes have 24"),
+        (
+            '[[queue]]\nname = "a"\ngroups = ["small"]\nlimits = { v100 = 9 }',
+            "it may hold 9 v100 GPUs, and its nodes have 8",
+        ),
+        ('[[queue]]\nname = " "', "field 'name' is empty"),
+        ("[[account]]\nweight = 2", "account 1: unknown field 'weight'"),
         ('[[queue]]\nname = "a"\ngroups = ["bigg"]', "unknown group 'bigg' (did you mean 'big'?)"),
         ('[[queue]]\nname = "a"\ntier = "gold"', "unknown tier 'gold'"),
         ('[[queue]]\nname = "a"\nweight = 0', "'weight' must be above 0"),
@@ -216,3 +223,45 @@ def test_a_live_cluster_refuses_other_nodes_and_times_without_a_date(tmp_path: P
     path.write_text("[[maintenance]]\nstart = 5\nend = 6\nnodes = [0]")
     with pytest.raises(InputError, match="'start' must be a date in a live cluster"):
         with_tenants(Cluster.uniform(2, 4), str(path), lambda unix_s: unix_s)
+
+
+WRONG = (
+    *("-1", "nan", "[]", "[[1]]", "{ zz = 1 }", "{ any = -1 }", '["zz"]', "true", "1979-05-27"),
+    *('"text"', '""', "1.5", "10000000000000000000"),
+)
+FIELDS = {
+    "group": "nodes gpus_per_node gpu_type gpu_memory_gb cpus memory_gb price_per_gpu_h colour",
+    "link": "name gbit_per_s latency_us nodes colour",
+    "queue": "name parent groups weight priority tier guaranteed limits quota_gpus colour",
+    "account": "name parent shares users max_gpus max_gpus_per_user colour",
+    "qos": "name priority preempts usage_factor max_gpus max_jobs_per_user max_hours colour",
+    "reservation": "name start end duration nodes groups accounts users colour",
+    "maintenance": "name start end duration nodes groups colour",
+}
+NEEDED = {
+    "group": {"nodes": "2", "gpus_per_node": "4"},
+    "link": {"gbit_per_s": "100"},
+    "reservation": {"name": '"n"', "start": "0", "duration": "10", "nodes": "[0]"},
+    "maintenance": {"start": "0", "duration": "10", "nodes": "[0]"},
+}
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_every_field_with_a_wrong_value_is_one_error_that_names_it(
+    kind: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "site.toml"
+    for field in FIELDS[kind].split():
+        said = []
+        for value in WRONG:
+            fields = {**NEEDED.get(kind, {"name": '"n"'}), field: value}
+            if field == "end":
+                del fields["duration"]
+            rows = "\n".join(f"{name} = {text}" for name, text in fields.items())
+            file.write_text(f"{GROUPS}\n[[{kind}]]\n{rows}\n")
+            try:
+                read_cluster(str(file))
+            except InputError as error:
+                said.append(str(error))
+        assert all(text.startswith(str(file)) and kind in text for text in said), (field, said)
+        assert len(said) >= (len(WRONG) if field == "colour" else 3), field

@@ -13,6 +13,7 @@ from dovetail.live.jobs.lifecycle import State
 if TYPE_CHECKING:
     from dovetail.live.server.messages.cluster import NodeRow
     from dovetail.live.server.messages.listing import JobRow
+    from dovetail.live.server.messages.tenants import TenantList
 
 STYLE: dict[str, str] = {
     State.RUNNING: "green",
@@ -106,6 +107,28 @@ def ended_lines(rows: Iterable[JobRow], width: int) -> list[Line]:
     return table_lines([_COLUMNS[name] for name in names], cells, width)
 
 
+def tenants_lines(reply: TenantList, width: int) -> list[Line]:
+    """Returns a table of tenants, each below the one that it belongs to."""
+    names = ("tenant", "tier", "weight", "guaranteed", "limit", "deserves", "holds", "waits for")
+    counts = reply.half_life_s > 0
+    cells = [
+        (
+            _plain("  " * (len(row.path) - 1) + (row.path[-1] or "(other)"), 40),
+            _text(row.tier),
+            _text(f"{row.weight:g}"),
+            _text(row.guaranteed or "-"),
+            _text(f"{row.most_gpus:.0f}" if row.most_gpus < NEVER_S else "-"),
+            _text(f"{row.deserves_gpus:.1f}"),
+            _text(str(row.held_gpus)),
+            _text(str(row.waiting_gpus)),
+            *([_text(f"{row.used_gpus:.2f}")] if counts else []),
+        )
+        for row in reply.tenants
+    ]
+    columns = [_COLUMNS[name] for name in (*names, *(["used"] if counts else []))]
+    return table_lines(columns, cells, width)
+
+
 def nodes_lines(nodes: Sequence[NodeRow], width: int) -> list[Line]:
     """Returns a table of nodes with a cell for each GPU: its jobs, or a dot."""
     names = ("node", "state", "type", "gpus (jobs on each)", "heard")
@@ -166,6 +189,15 @@ _COLUMNS = {
         Column("type", least=6, stays=1),
         Column("gpus (jobs on each)", least=12),
         Column("heard", stays=2),
+        Column("tenant", least=8),
+        Column("tier", stays=2),
+        Column("weight", right=True, stays=3),
+        Column("guaranteed", stays=4),
+        Column("limit", right=True, stays=1),
+        Column("deserves", right=True, stays=6),
+        Column("holds", right=True),
+        Column("waits for", right=True, stays=5),
+        Column("used", right=True),
     )
 }
 

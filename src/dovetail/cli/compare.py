@@ -15,14 +15,17 @@ from dovetail.cli.options import (
     load_trace,
     output_folder,
     processes_option,
+    refuse_unused,
     say_left_out,
     world_options,
 )
 from dovetail.cli.progress import bar, busy
 
 if TYPE_CHECKING:
+    from dovetail.core.trace import Trace
     from dovetail.record.result import Comparison
     from dovetail.study.option_texts import OptionTexts
+    from dovetail.study.options import Options
 
 DEMO_POLICIES = "fifo backfill sjf srtf srsf tiresias gittins"
 
@@ -76,13 +79,12 @@ def compare(
     from dovetail.study.compare import Replication
     from dovetail.study.compare import compare as run
     from dovetail.study.folder import write_comparison
-    from dovetail.study.option_texts import check_window, read_options, split_policies
+    from dovetail.study.option_texts import read_options, split_policies
     from dovetail.study.traces import with_models
 
     options = read_options(option_texts)
     with output_folder(output) as folder:
-        jobs = load_trace(trace, format_name, None)
-        check_window(jobs, options)
+        jobs = _loaded(trace, format_name, options, windows)
         say_left_out(jobs, options, as_json)
         with bar("comparing", 1.0) as show:
             comparison = run(
@@ -103,6 +105,17 @@ def compare(
     _print(comparison, as_json)
     if output is not None and not as_json:
         click.echo(f"written to {output}, report: {output / 'report.html'}", err=True)
+
+
+def _loaded(trace: str, format_name: str | None, options: Options, windows: int) -> Trace:
+    """Returns the trace. Raises InputError, also for an option that has no effect on it."""
+    from dovetail.study.option_texts import check_window
+
+    refuse_unused("--window-days", "--windows", used=windows > 0)
+    jobs = load_trace(trace, format_name, None)
+    refuse_unused("--site", "a trace that records starts", used=jobs.recorded is not None)
+    check_window(jobs, options)
+    return jobs
 
 
 @click.command()

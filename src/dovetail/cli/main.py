@@ -42,6 +42,7 @@ COMMANDS = {
     "hold": ("job_changes", "Hold pending jobs in the queue."),
     "release": ("job_changes", "Release held jobs."),
     "nodes": ("top", "List the nodes and the jobs on their GPUs."),
+    "tenants": ("top", "List queues, accounts and users, and what each holds and used."),
     "drain": ("top", "Stop placing jobs on a node."),
     "history": ("history", "Show or export the history of the jobs."),
     "demo": ("compare", "Compare seven policies on a generated trace."),
@@ -54,6 +55,7 @@ HIDDEN = {"agent": ("agent", "Run the agents of all nodes of an engine.")}
 OTHER_SCHEDULERS = {
     "squeue": "dovetail ls",
     "sinfo": "dovetail nodes",
+    "sshare": "dovetail tenants",
     "sacct": "dovetail history",
     "scancel": "dovetail cancel JOB",
     "sbatch": "dovetail submit SCRIPT",

@@ -12,6 +12,7 @@ import click
 
 from dovetail.cli.cluster_options import shown_option
 from dovetail.cli.progress import busy
+from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
     from dovetail.core.trace import Trace
@@ -152,3 +153,10 @@ def load_trace(path: str, format_name: str | None, models_by_seed: int | None = 
     for note in imported.notes:
         click.echo(f"note: {note}", err=True)
     return chosen
+
+
+def refuse_unused(option: str, uses_it: str, *, used: bool) -> None:
+    """Raises InputError if an option was given and nothing uses it. `uses_it` says what would."""
+    source = click.get_current_context().get_parameter_source(option.strip("-").replace("-", "_"))
+    if not used and source is not click.core.ParameterSource.DEFAULT:
+        raise InputError(option, f"only {uses_it} uses it", "leave it out")

@@ -13,6 +13,7 @@ from dovetail.cli.options import (
     json_option,
     load_trace,
     output_folder,
+    refuse_unused,
     say_left_out,
     world_options,
 )
@@ -65,6 +66,7 @@ def simulate(
 
     options = read_options(option_texts)
     chosen = parse_policy(policy)
+    refuse_unused("--no-report", "-o", used=output is not None)
     with output_folder(output) as folder:
         jobs = load_trace(trace, format_name, options.seed if assign_models else None)
         check_window(jobs, options)

@@ -99,6 +99,27 @@ def nodes(home: Path, as_json: bool) -> None:
     terminal.say(nodes_lines(reply.nodes, terminal.width()))
 
 
+@click.command("tenants")
+@asks_a_cluster
+def tenants(home: Path, as_json: bool) -> None:
+    """List queues, accounts and users: what each deserves, holds, waits for and has used.
+
+    Used are mean GPUs by the half-life of the policy tenancy; other policies count no use.
+
+    \b
+    Example:
+      dovetail tenants
+    """
+    reply = client_of(home).tenants()
+    if as_json:
+        say_json(reply)
+        return
+    from dovetail.cli import terminal
+    from dovetail.cli.cluster_tables import tenants_lines
+
+    terminal.say(tenants_lines(reply, terminal.width()))
+
+
 @click.command("drain")
 @click.argument("node")
 @click.option("--undo", is_flag=True, help="Resume placing jobs on the node.")

@@ -15,6 +15,7 @@ from dovetail.cli.options import (
     load_trace,
     output_folder,
     processes_option,
+    refuse_unused,
     world_options,
 )
 from dovetail.cli.progress import bar, busy
@@ -96,6 +97,7 @@ def whatif(
     cells = cells_of(Setting(options.cluster, base), grid, cross=cross)
     prices = read_prices(price, [cell.setting.cluster for cell in cells])
     _check_use(target, nodes, gpu_type, len(cells))
+    refuse_unused("--longer-jobs", "--time-limit", used=bool(time_limit))
     jobs = load_trace(trace, format_name, options.seed if assign_models else None)
     check_window(jobs, options)
     premise = Premise(jobs, options, longer_jobs == "exempt", _defaults())

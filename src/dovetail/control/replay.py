@@ -168,7 +168,10 @@ class ReplayWorld:
         self._decisions = 0
         self._pending: Sequence[Fact] | None = None
         self._ready = True
+        self._may_be_cut_off = False
         self._unasked = Changes()
+        self.memory: object = None
+        """The memory of the policy after the last decision that is on record, None for none."""
         self.differences: list[Difference] = []
 
     @property
@@ -190,6 +193,8 @@ class ReplayWorld:
                 self._unasked = Changes()
                 self._decisions += 1
                 self._pending = instant.decided
+                last = self._cut_off and self._next == len(self._recorded)
+                self._may_be_cut_off = last and not _places(instant.decided)
                 return True
             self._unasked = changes
         return False
@@ -295,7 +300,9 @@ class ReplayWorld:
         return any(isinstance(fact, Refused) for fact in self._pending or ())
 
     def note(self, decision: Decision) -> None:
-        """Adopts a new order of the queue; reasons are not compared."""
+        """Adopts a new order of the queue and the memory; reasons are not compared."""
+        if not self._may_be_cut_off:
+            self.memory = decision.memory
         if decision.order is not None:
             self._carry_out_pending()
             self._state.reorder(decision.order)
@@ -339,9 +346,7 @@ class ReplayWorld:
     def _compare(self, changes: Sequence[Change]) -> None:
         assert self._pending is not None
         now = self._state.now
-        last = self._next == len(self._recorded)
-        placed = any(isinstance(fact, Started | Stopped) for fact in self._pending)
-        why = CUT_OFF if self._cut_off and last and not placed else ""
+        why = CUT_OFF if self._may_be_cut_off else ""
         recorded: dict[int, Placement | None] = {}
         for fact in self._pending:
             if isinstance(fact, Started):
@@ -356,6 +361,10 @@ class ReplayWorld:
                 self.differences.append(Difference(now, job, was, new, why))
 
 
+def _places(decided: Sequence[Fact]) -> bool:
+    return any(isinstance(fact, Started | Stopped) for fact in decided)
+
+
 def take_over(state: ClusterState, before: ClusterState, length_s: Sequence[float]) -> None:
     """Fills the tables of a new controller from those of the controller before it.
 
@@ -365,9 +374,7 @@ def take_over(state: ClusterState, before: ClusterState, length_s: Sequence[floa
     now = before.now = state.now
     show(state.view, now=now)
     for job, placement in sorted(before.plan.placed.items()):
-        attained = before.attained_gpu_s((job,))[0]
-        life = before.life(job)._replace(attained_gpu_s=attained, placed_s=now, from_s=now)
-        state.restore(job, life, placement, before.rate[job])
+        state.restore(job, before.life(job)._replace(from_s=now), placement, before.rate[job])
         state.relength(job, length_s[job])
     _take_over_nodes(state, before)
     for job in range(len(state.jobs)):

@@ -152,9 +152,10 @@ class Learned(NamedTuple):
 class ControllerChanged(NamedTuple):
     """A controller of a live cluster started or became ready.
 
-    `recovering`: controller `epoch` started with `policy`, whose memory is empty. It restored the
-    jobs from their records and asks the policy nothing until each node sent its inventory or is
-    down. `ready`: from now on it asks. A killed controller leaves no fact; the next one starts.
+    `recovering`: controller `epoch` started with `policy`, whose memory is empty but for what
+    it keeps (`core.policy.kept_of`). It restored the jobs from their records and asks the policy
+    nothing until each node sent its inventory or is down. `ready`: from now on it asks. A killed
+    controller leaves no fact; the next one starts.
     """
 
     t: float

@@ -24,6 +24,10 @@ from dovetail.core.plan import Draft
 from dovetail.core.view import View
 
 KNOWLEDGE = ("length", "attained service", "scaling", "interference", "stages", "memory")
+Kept = Mapping[str, object]
+"""What a policy keeps of its memory for its next controller: values for JSON, by who keeps them."""
+UNTIL_S = "until_s"
+"""The name in `Kept` of when another policy took over, if one has since."""
 POWERS = (
     "preempt",
     "migrate",
@@ -197,6 +201,25 @@ def heeded(policy: Policy) -> frozenset[str]:
     A policy says so by an attribute `heeds`; one without it heeds none.
     """
     return frozenset(getattr(policy, "heeds", ()))
+
+
+def kept_of(policy: Policy, memory: object, name_of: Callable[[int], str]) -> Kept:
+    """Returns what a policy keeps of its memory when its controller ends; most keep nothing.
+
+    A policy that does has a method `keep` with these arguments, and `recall`, which takes what is
+    kept and the row of each name. `name_of` gives the lasting name of a job in the tables.
+    """
+    keep = getattr(policy, "keep", None)
+    return {} if keep is None else cast(Kept, keep(memory, name_of))
+
+
+def recalled(policy: Policy, kept: Kept, row_of: Mapping[str, int]) -> object:
+    """Returns the first memory of a policy, with what it kept of an earlier one.
+
+    Raises TypeError, ValueError or LookupError if that is damaged.
+    """
+    recall = getattr(policy, "recall", None)
+    return policy.initial if recall is None or not kept else recall(kept, row_of)
 
 
 def _entry_of(policy: Policy) -> Registered | None:

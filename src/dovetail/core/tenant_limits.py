@@ -39,8 +39,8 @@ class Limit:
     counts_jobs: bool = False
 
     def __str__(self) -> str:
-        what = "jobs" if self.counts_jobs else f"{self.gpu_type} GPUs".strip()
-        return f"{self.name} may hold {self.most} {what}"
+        what = "job" if self.counts_jobs else f"{self.gpu_type} GPU".strip()
+        return f"{self.name} may hold {self.most} {what}{'' if self.most == 1 else 's'}"
 
 
 class TenantLimits:
@@ -164,6 +164,36 @@ class TenantLimits:
         more = 1 if self.limits[number].counts_jobs else need
         self.held[number] = exact_sum(self.held[number] + more)
 
+    def full(self, shape: Shape, need: float) -> str:
+        """Returns the limit that keeps a job from `need` GPUs, in words; empty if there is none.
+
+        A limit on a type is named only if the job asks for that type.
+        """
+        for number in self.counters(shape):
+            if self.forbids(number, need):
+                return f"{self.limits[number]} and holds {self.held[number]:g}"
+        return ""
+
+    def kept_for(self, shape: Shape, need: float) -> str:
+        """Returns whom nodes are kept for, in words, if they leave a job fewer than `need` GPUs."""
+        if not self._reserved or self.now is None:
+            return ""
+        closed = self._closed(_owner_of(shape), shape.length_s)
+        mine = self._sets.union(shape)
+        left = sum(
+            gpus
+            for node, gpus in enumerate(self._cluster.installed)
+            if mine >> node & 1 and not closed >> node & 1
+        )
+        if left >= need:
+            return ""
+        if shape.reservation in (r.name for r in self._cluster.reservations):
+            return f"its reservation {shape.reservation} has not begun, or has too few GPUs"
+        specs = zip(self._cluster.reservations, self._reserved, strict=True)
+        now = self.now()
+        names = [r.name for r, nodes in specs if r.end_s > now and nodes & closed & mine]
+        return f"nodes that it could use are kept for {', '.join(names)}"
+
     def nodes(self, shape: Shape, need: float) -> int:
         """Returns the bit set of nodes where a job may start on `need` GPUs.
 
@@ -234,6 +264,18 @@ class TenantLimits:
         for name, qos in sorted(self._qos.items()):
             if qos.max_gpus:
                 yield "qos", frozenset((name,)), qos.max_gpus
+
+    def for_each_user(self) -> Iterator[tuple[str, frozenset[str], int, bool]]:
+        """Yields (label, values, most GPUs or jobs, whether jobs count) of the limits by user."""
+        for name, account in sorted(self._accounts.items()):
+            if account.max_gpus_per_user:
+                values = _below(self._accounts, name)
+                yield "account", values, account.max_gpus_per_user, False
+        for name, qos in sorted(self._qos.items()):
+            if qos.max_gpus_per_user:
+                yield "qos", frozenset((name,)), qos.max_gpus_per_user, False
+            if qos.max_jobs_per_user:
+                yield "qos", frozenset((name,)), qos.max_jobs_per_user, True
 
     def _reach(self, queue: QueueSpec) -> int:
         """Returns the GPUs of the nodes of a queue, each type up to its limit."""

@@ -207,6 +207,11 @@ def _check_guarantee(
     has, limit = installed_by_type(own), dict(queue.limits)
     if queue.quota_gpus:
         limit[""] = min(limit.get("", queue.quota_gpus), queue.quota_gpus)
+    for kind, gpus in limit.items():
+        if gpus > has.get(kind, 0):
+            named = f"{kind} GPUs".strip()
+            what = f"it may hold {gpus} {named}, and its nodes have {has.get(kind, 0)}"
+            raise InputError(where, what, "lower the limit, or leave it out for none")
     for kind, gpus in queue.guaranteed:
         most = min(has.get(kind, 0), limit.get(kind, inf))
         if gpus > most:

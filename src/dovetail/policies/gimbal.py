@@ -14,7 +14,7 @@ interference, memory. Stops running jobs: if `inner` does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -23,7 +23,17 @@ from dovetail.core.order import Order
 from dovetail.core.parameters import check_period
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
-from dovetail.core.policy import Decision, Policy, heeded, name_of, register
+from dovetail.core.policy import (
+    Decision,
+    Kept,
+    Policy,
+    heeded,
+    kept_of,
+    name_of,
+    recalled,
+    register,
+    reserves,
+)
 from dovetail.core.view import View
 from dovetail.mechanisms.calibration.goals import goal_of
 from dovetail.mechanisms.calibration.search import Means, Search
@@ -79,6 +89,11 @@ class Gimbal:
         return heeded(self.inner)
 
     @property
+    def reserves(self) -> bool:
+        """Returns whether the inner policy keeps GPUs free until a time."""
+        return reserves(self.inner)
+
+    @property
     def order(self) -> Order:
         """Returns the rank of the inner policy."""
         return self.inner.order
@@ -87,6 +102,15 @@ class Gimbal:
     def initial(self) -> Calibrated:
         """Returns the memory before the first decision."""
         return Calibrated(self.inner.initial)
+
+    def keep(self, memory: object, name_of: Callable[[int], str]) -> Kept:
+        """Returns what the inner policy keeps for its next controller; sets are searched anew."""
+        assert isinstance(memory, Calibrated)
+        return kept_of(self.inner, memory.inner, name_of)
+
+    def recall(self, kept: Kept, row_of: Mapping[str, int]) -> Calibrated:
+        """Returns the first memory, with what the inner policy kept."""
+        return Calibrated(recalled(self.inner, kept, row_of))
 
     def decide(self, view: View, memory: object) -> Decision:
         """Calls the inner policy, then calibrates co-location sets."""

@@ -11,16 +11,25 @@ Source: ALGORITHMS section 6; AFS section 5. Knows: no lengths. Stops running jo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
+
+import numpy as np
 
 from dovetail.algorithms.water_filling import water_filling
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision, register
 from dovetail.core.resizing import reshare
 from dovetail.core.view import View
-from dovetail.mechanisms.elastic.budget import pool_of
+from dovetail.mechanisms.elastic.budget import (
+    LimitsLeft,
+    admitted_within,
+    cut_to_limits,
+    limits_tenants,
+    pool_of,
+)
 
 OVERFLOW = ("earliest", "least-recent")
 
@@ -45,13 +54,14 @@ class MaxMin:
         """Computes the shares of all jobs anew."""
         stay = {j: p.gpus for j, p in view.running.items() if not view.preemptible[j]}
         pool = pool_of(view).gpus
-        if self.overflow == "earliest" and len(view.waiting) > pool and _all_take_one(view):
+        many = self.overflow == "earliest" and len(view.waiting) > pool
+        if many and _all_take_one(view) and not limits_tenants(view):
             # NOTE: 30 times as fast where thousands of jobs wait.
             movable = (j for j in view.running if j not in stay)
             first = sorted([*movable, *islice(view.waiting, pool)])
             return Decision(reshare(view, dict.fromkeys(first[:pool], 1) | stay))
         jobs = [j for j in self._ranked(view) if j not in stay]
-        return Decision(reshare(view, _shares(view, jobs, pool) | stay))
+        return Decision(reshare(view, _within_limits(view, jobs, pool) | stay))
 
     def _ranked(self, view: View) -> list[int]:
         """Returns all jobs in the order in which ties are broken and overflow is served."""
@@ -68,8 +78,45 @@ def _all_take_one(view: View) -> bool:
     return bool(view.jobs.elastic.all()) and int(view.jobs.min_gpus.max(initial=1)) == 1
 
 
-def _shares(view: View, jobs: list[int], pool: int) -> dict[int, int]:
-    """Returns the share of each job that runs.
+def _within_limits(view: View, jobs: list[int], pool: int) -> dict[int, int]:
+    """Returns the shares; GPUs that a limit of a tenant takes from its jobs go to others.
+
+    In each round the jobs whose least shares exceed a limit leave, the later ones first, and the
+    others get no more than the limit leaves them.
+    """
+    most: dict[int, int] = {}
+    left_out: list[int] = []
+    least = view.jobs.least_gpus
+    while True:
+        shares = _shares(view, jobs, pool, most)
+        if not limits_tenants(view):
+            return shares
+        room = LimitsLeft(view)
+        over = {j for j in jobs if j in shares and not room.take(j, int(least[j]))}
+        rows = np.array([j for j in shares if j not in over], np.int64)
+        wanted = np.array([shares[j] for j in rows.tolist()], np.int64)
+        fitting = cut_to_limits(view, rows, least[rows], wanted)
+        cut = fitting < wanted
+        if not over and not cut.any():
+            return shares | _added(view, sorted(left_out), shares, pool)
+        left_out += over
+        jobs = [j for j in jobs if j not in over]
+        most |= dict(zip(rows[cut].tolist(), fitting[cut].tolist(), strict=True))
+
+
+def _added(view: View, jobs: list[int], shares: Mapping[int, int], pool: int) -> dict[int, int]:
+    """Returns the least shares of jobs that left, where those that others left now allow them."""
+    served = [j for j in shares if shares[j]]
+    beside = np.array(served, np.int64), np.array([shares[j] for j in served], np.int64)
+    least = view.jobs.least_gpus[np.array(jobs, np.int64)]
+    left = pool - sum(shares.values())
+    rows = np.array(jobs, np.int64)
+    fits = admitted_within(view, rows, least, left, beside=beside)
+    return dict(zip(rows[fits].tolist(), least[fits].tolist(), strict=True))
+
+
+def _shares(view: View, jobs: list[int], pool: int, most: Mapping[int, int]) -> dict[int, int]:
+    """Returns the share of each job that runs, no larger than its entry in `most`.
 
     Rigid jobs count for the fair share. A rigid job that requests more than that waits until the
     elastic jobs are served, and runs if they leave enough GPUs.
@@ -85,7 +132,7 @@ def _shares(view: View, jobs: list[int], pool: int) -> dict[int, int]:
         if gpus <= left:
             shares[job] = gpus
             left -= gpus
-    shares |= _poured(view, [j for j in jobs if elastic[j]], left)
+    shares |= _poured(view, [j for j in jobs if elastic[j]], left, most)
     left = pool - sum(shares.values())
     for gpus, job in greedy:
         if gpus <= left:
@@ -94,7 +141,7 @@ def _shares(view: View, jobs: list[int], pool: int) -> dict[int, int]:
     return shares
 
 
-def _poured(view: View, jobs: list[int], pool: int) -> dict[int, int]:
+def _poured(view: View, jobs: list[int], pool: int, most: Mapping[int, int]) -> dict[int, int]:
     """Returns the shares of elastic jobs by water filling.
 
     While a job would get less than its least share, the last such job is set aside and the shares
@@ -103,7 +150,7 @@ def _poured(view: View, jobs: list[int], pool: int) -> dict[int, int]:
     low, high = view.jobs.min_gpus, view.jobs.max_gpus
     aside: list[int] = []
     while True:
-        poured = water_filling([int(high[j]) for j in jobs], pool).tolist()
+        poured = water_filling([min(int(high[j]), most.get(j, pool)) for j in jobs], pool).tolist()
         short = [j for j, share in zip(jobs, poured, strict=True) if 0 < share < int(low[j])]
         if not short:
             break

@@ -17,13 +17,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from dovetail.algorithms.admission import admitted
 from dovetail.core.job import Floats, Ints
 from dovetail.core.order import Order
 from dovetail.core.parameters import check_period
 from dovetail.core.policy import Decision, register
 from dovetail.core.resizing import reshare
 from dovetail.core.view import View
+from dovetail.mechanisms.elastic.budget import admitted_within
 from dovetail.mechanisms.elastic.by_count import by_submission, pool_gpus
 from dovetail.mechanisms.elastic.marginal_shares import grown
 from dovetail.mechanisms.elastic.shares import waits
@@ -63,7 +63,7 @@ class Optimus:
         present, pool = by_submission(view), pool_gpus(view)
         table = view.jobs
         least = np.where(table.elastic, table.min_gpus, table.gpus)[present]
-        served = admitted(least, pool)
+        served = admitted_within(view, present, least, pool)
         jobs, shares = present[served], least[served]
         return jobs, grown(view, jobs, shares, pool - int(shares.sum()), _drops)
 

@@ -18,17 +18,27 @@ decay as in Slurm. Knows: what `inner` knows. Stops running jobs: if `reclaim` o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
 from dovetail.core.order import Order
 from dovetail.core.parameters import check_period
-from dovetail.core.policy import Decision, Policy, register, takes_parts
+from dovetail.core.policy import (
+    Decision,
+    Kept,
+    Policy,
+    heeded,
+    kept_of,
+    recalled,
+    register,
+    reserves,
+    takes_parts,
+)
 from dovetail.core.view import View
 from dovetail.mechanisms.tenancy import gate
 from dovetail.mechanisms.tenancy.contest import Contest, as_shown, completed, contest
-from dovetail.mechanisms.tenancy.ledger import TenantLedger, noted
+from dovetail.mechanisms.tenancy.ledger import TENANTS, TenantLedger, noted
 from dovetail.mechanisms.tenancy.reclaim import Reclaim, Reclaimed, Terms
 from dovetail.mechanisms.tenancy.standing import TenantStanding
 from dovetail.mechanisms.tenancy.turns import turns
@@ -74,13 +84,18 @@ class Tenancy:
 
     @property
     def heeds(self) -> frozenset[str]:
-        """Returns the wishes of jobs that it heeds, and the guarantees of queues."""
-        return frozenset({"priority", "guarantees"})
+        """Returns the wishes that it or the inner policy heeds, and the guarantees of queues."""
+        return heeded(self.inner) | {"priority", "guarantees"}
 
     @property
     def takes_parts(self) -> bool:
         """Returns whether the inner policy serves parts of GPUs."""
         return takes_parts(self.inner)
+
+    @property
+    def reserves(self) -> bool:
+        """Returns whether the inner policy keeps GPUs free until a time."""
+        return reserves(self.inner)
 
     @property
     def order(self) -> Order:
@@ -91,6 +106,20 @@ class Tenancy:
     def initial(self) -> TenantLedger:
         """Returns the memory before the first decision."""
         return TenantLedger(self.inner.initial)
+
+    def keep(self, memory: object, name_of: Callable[[int], str]) -> Kept:
+        """Returns what outlives a controller: the accounts of all tenants, and what `inner` keeps.
+
+        The half-life is there for those who only read it.
+        """
+        assert isinstance(memory, TenantLedger)
+        own = {TENANTS: memory.kept(name_of, self.half_life_s)}
+        return {**kept_of(self.inner, memory.inner, name_of), **own}
+
+    def recall(self, kept: Kept, row_of: Mapping[str, int]) -> TenantLedger:
+        """Returns the first memory after that of an earlier controller."""
+        inner = recalled(self.inner, kept, row_of)
+        return TenantLedger.recalled(inner, kept, row_of, self.half_life_s)
 
     def decide(self, view: View, memory: object) -> Decision:
         """Calls the inner policy for the jobs whose turn it is, or gives lent GPUs back."""

@@ -20,7 +20,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from dovetail.algorithms.admission import admitted
 from dovetail.algorithms.draws import uniform_draws
 from dovetail.core.job import Bools, Floats, Ints
 from dovetail.core.order import Order
@@ -29,6 +28,7 @@ from dovetail.core.policy import Decision, register
 from dovetail.core.resizing import reshare
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
+from dovetail.mechanisms.elastic.budget import admitted_within
 from dovetail.mechanisms.elastic.by_count import by_submission
 from dovetail.mechanisms.elastic.finish_time import Ledger, Standing, standing
 from dovetail.mechanisms.elastic.marginal_shares import Worth, grown, speeds
@@ -82,15 +82,17 @@ class Themis:
         stand, jobs, table = standing(view, ledger), ledger.jobs, view.jobs
         least = np.where(table.elastic, table.min_gpus, table.gpus)[jobs]
         bidders = self._worst(view, stand, held)
-        shares = _begun(held, least, bidders, pool)
+        shares = _begun(view, jobs, held, least, bidders, pool)
         pool -= int((shares - held).sum())
         bids = np.sort(bidders[shares[bidders] > 0])
         before = int(shares[bids].sum())
-        shares[bids] = grown(view, jobs[bids], shares[bids], pool, _bids(stand))
+        rest = np.setdiff1d(np.flatnonzero(shares), bids)
+        beside = (jobs[rest], shares[rest])
+        shares[bids] = grown(view, jobs[bids], shares[bids], pool, _bids(stand), beside)
         pool -= int(shares[bids].sum()) - before
         keys = table.draw_keys(jobs)
         lots = np.argsort(uniform_draws(self.seed, ledger.auctions, keys), kind="stable")
-        begun = _begun(shares, least, lots, pool)
+        begun = _begun(view, jobs, shares, least, lots, pool)
         pool -= int((begun - shares).sum())
         some = np.flatnonzero(begun)
         begun[some] = grown(view, jobs[some], begun[some], pool, self._lots(ledger.auctions))
@@ -114,10 +116,11 @@ class Themis:
         return worth
 
 
-def _begun(shares: Ints, least: Ints, rows: Ints, pool: int) -> Ints:
+def _begun(view: View, jobs: Ints, shares: Ints, least: Ints, rows: Ints, pool: int) -> Ints:
     """Returns the shares after rows without any got their least from the pool, in order."""
     idle = rows[shares[rows] == 0]
-    begin = idle[admitted(least[idle], pool)]
+    beside = (jobs, shares)
+    begin = idle[admitted_within(view, jobs[idle], least[idle], pool, beside=beside)]
     begun = shares.copy()
     begun[begin] = least[begin]
     return begun

@@ -11,12 +11,23 @@ Knows: what `inner` knows. Stops running jobs: if `inner` does.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
 from dovetail.core.order import Order
 from dovetail.core.parameters import check_period
-from dovetail.core.policy import Decision, Policy, heeded, register, reserves, takes_parts
+from dovetail.core.policy import (
+    Decision,
+    Kept,
+    Policy,
+    heeded,
+    kept_of,
+    recalled,
+    register,
+    reserves,
+    takes_parts,
+)
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import Changes, View
 from dovetail.policies.srtf import Srtf
@@ -102,6 +113,15 @@ class Ticked:
     def initial(self) -> Seen:
         """Returns the first memory of the inner policy, without changes."""
         return Seen(self.inner.initial)
+
+    def keep(self, memory: object, name_of: Callable[[int], str]) -> Kept:
+        """Returns what the inner policy keeps for its next controller."""
+        assert isinstance(memory, Seen)
+        return kept_of(self.inner, memory.memory, name_of)
+
+    def recall(self, kept: Kept, row_of: Mapping[str, int]) -> Seen:
+        """Returns the first memory, with what the inner policy kept."""
+        return Seen(recalled(self.inner, kept, row_of))
 
     def decide(self, view: View, memory: object) -> Decision:
         """Calls the inner policy at a tick, otherwise stores the changes."""

@@ -27,7 +27,15 @@ from dovetail.core.errors import IllegalPlan, InputError
 from dovetail.core.job import LABELS, Bools, Floats, JobTable, Labels
 from dovetail.core.messages import HOW, READY, ControllerChanged, Fact, Learned, Submitted
 from dovetail.core.placing import Placing
-from dovetail.core.policy import Policy, parse_policy, spell
+from dovetail.core.policy import (
+    UNTIL_S,
+    Kept,
+    Policy,
+    kept_of,
+    parse_policy,
+    recalled,
+    spell,
+)
 from dovetail.core.switching import Switching
 from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
 from dovetail.core.trace import Trace
@@ -284,6 +292,7 @@ class Playback:
         self._decisions = 0
         self._differences: list[Difference] = []
         self._policies: list[str] = []
+        self._kept: Kept = {}
 
     @property
     def now(self) -> float:
@@ -311,7 +320,11 @@ class Playback:
         world = ReplayWorld(state, instants(span.facts), cut_off=cut_off)
         if span.recovers:
             world.recover()
-        run_loop(world, policy, progress=self._report_progress)
+        rows = {str(row): row for row in range(len(self._recording.trace))}
+        first = recalled(policy, self._kept, rows)
+        run_loop(world, policy, memory=first, progress=self._report_progress)
+        last = first if world.memory is None else world.memory
+        self._kept = kept_of(policy, last, str) or _kept_until(self._kept, span.facts[0].t)
         why = "" if span.recovers or not manifest.get("live") else NOT_RECORDED
         learned_s = self._learned_s if policy.powers & SPEEDS_MATTER else float("inf")
         for d in world.differences:
@@ -349,6 +362,11 @@ class Playback:
             take_over(state, self._state, self._length_s)
         self._state = state
         return state
+
+
+def _kept_until(kept: Kept, t: float) -> Kept:
+    """Returns what an earlier policy kept, if another one took over at a time."""
+    return {UNTIL_S: t, **kept} if kept else kept
 
 
 def _recovering_s(span: ControllerSpan) -> float:

@@ -24,6 +24,29 @@ def tenant_notes(jobs: JobTable, cluster: Cluster, policies: Iterable[Policy]) -
     ]
 
 
+def unheeded(cluster: Cluster, policy: Policy) -> list[str]:
+    """Returns what a cluster's file says of the turns of tenants, if a policy ignores it."""
+    heeds = heeded(policy)
+    said: list[tuple[str, str, bool]] = []
+    for queue in cluster.queues:
+        for wish, field, is_set in (
+            ("guarantees", "guaranteed", bool(queue.guaranteed)),
+            ("guarantees", "weight", queue.weight != 1),
+            ("priority", "priority", queue.priority != 0),
+            ("guarantees", "tier", queue.tier != NORMAL),
+            ("priority_tier", "priority_tier", queue.priority_tier != 1),
+        ):
+            said.append((f"queue '{queue.name}'", field, is_set and wish not in heeds))
+    for account in cluster.accounts if "priority" not in heeds else ():
+        said.append((f"account '{account.name}'", "shares", account.shares != 1))
+        uneven = len({shares for _, shares in account.users}) > 1
+        said.append((f"account '{account.name}'", "users", uneven))
+    for qos in cluster.qos if "priority" not in heeds else ():
+        said.append((f"qos '{qos.name}'", "priority", qos.priority != 0))
+        said.append((f"qos '{qos.name}'", "usage_factor", qos.usage_factor != 1))
+    return [f"{field} of {whose}" for whose, field, is_set in said if is_set]
+
+
 def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> list[str]:
     deaf = sorted({name_of(policy) for policy in policies if "priority" not in heeded(policy)})
     if not deaf:
@@ -35,7 +58,7 @@ def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> lis
     if count:
         notes.append(f"{count:,} jobs state a priority, which {whom} ignores ({wrap}).")
     queues = [q for q in cluster.queues if q.priority or q.guaranteed or q.weight != 1]
-    if queues or cluster.accounts:
+    if queues or cluster.accounts or any(unheeded(cluster, p) for p in policies):
         what = "guarantees, weights, tiers, shares and priorities of the cluster's file"
         notes.append(f"{what[0].upper()}{what[1:]} have no effect with {whom} ({wrap}).")
     return notes

@@ -167,8 +167,10 @@ def _rows(file: str, table: Table, kind: str) -> list[_Row]:
         if kind == "maintenance":
             value = {"name": f"maintenance{number + 1}", **value}
         row = _Row(where, value)
-        if not row.text("name"):
-            raise row.fail("field 'name' is missing")
+        if not row.text("name").strip():
+            raise row.fail(
+                "field 'name' is empty" if "name" in value else "field 'name' is missing"
+            )
         rows.append(row)
     return rows
 

@@ -168,7 +168,7 @@ class Scene:
         self._inbox = inbox
         self._intake = Intake(database, clock=clock, cluster=self.cluster, put=inbox.put)
         try:
-            run(world, self.policy)
+            run(world, self.policy, memory=world.memory)
         except Over:
             self._audit(store.queries)
             raise

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from dovetail.live.server.messages.one_job import ShowReply
     from dovetail.live.server.messages.output import Logs, LogsReply
     from dovetail.live.server.messages.reason import ExplainReply
+    from dovetail.live.server.messages.tenants import TenantList
     from dovetail.live.server.messages.tracking import JobState
     from dovetail.live.server.requests import Question
     from dovetail.wire.spec import JobSpec
@@ -190,6 +191,12 @@ class Client:
         from dovetail.live.server.messages.cluster import ListNodes, NodeList
 
         return self._ask(ListNodes(), NodeList)
+
+    def tenants(self) -> TenantList:
+        """Returns the tenants of the cluster, and where each stands."""
+        from dovetail.live.server.messages.tenants import ListTenants, TenantList
+
+        return self._ask(ListTenants(), TenantList)
 
     def history(self, job: int | str = "") -> Iterator[Event]:
         """Yields the facts of one job, or of all, in order."""

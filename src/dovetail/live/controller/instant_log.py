@@ -84,6 +84,8 @@ class InstantLog:
             attained_gpu_s=state.attained_gpu_s((row,))[0],
             since_s=now,
             first_start_s=state.first_start_s[row],
+            pending_s=state.pending_s[row],
+            placed_s=state.placed_s[row],
             ran_s=job.record.ran_s + running,
         )
         if running:

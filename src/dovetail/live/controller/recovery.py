@@ -20,6 +20,7 @@ from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.jobs.lifecycle import State, Transition
+from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.stored_job import StoredJob
 
 
@@ -76,12 +77,15 @@ class Recovery:
         running = record.state is State.RUNNING
         # Without a controller it ran on, at the last known rate for all anyone knows.
         passed_s = now - record.since_s
+        # It holds its GPUs since then, and its service is counted from then on.
+        placed_s = record.placed_s if record.placed_s >= 0 else record.since_s
+        counted_s = record.since_s - placed_s
         progress = JobProgress(
             done_s=record.done_s + (record.rate * passed_s if running else 0.0),
-            attained_gpu_s=record.attained_gpu_s + record.placement.gpus * passed_s,
+            attained_gpu_s=max(0.0, record.attained_gpu_s - record.placement.gpus * counted_s),
             first_start_s=record.first_start_s,
-            pending_s=record.since_s,
-            placed_s=now,
+            pending_s=_pending_s(record),
+            placed_s=placed_s,
             from_s=now,
         )
         self.tables.restore_placed(job.row, progress, record.placement, record.rate)
@@ -104,10 +108,15 @@ class Recovery:
     def _restore_waiting(self, job: LiveJob) -> None:
         record = job.record
         progress = JobProgress(
-            record.done_s, record.attained_gpu_s, record.first_start_s, pending_s=record.since_s
+            record.done_s, record.attained_gpu_s, record.first_start_s, _pending_s(record)
         )
         # Only a job that is kept out of the queue has a reason.
         self.tables.restore_waiting(job.row, progress, queued=not record.reason)
         # Its obstacle may have gone while no controller ran.
         self.admission.consider(job)
         self.tables.announce(job.row)
+
+
+def _pending_s(record: JobRecord) -> float:
+    """Returns when a job began to wait; a record of an older release has its latest change."""
+    return record.pending_s if record.pending_s >= 0 else record.since_s

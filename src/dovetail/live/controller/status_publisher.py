@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dovetail.core.messages import Reason
@@ -11,7 +11,13 @@ from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.jobs.status_snapshot import JobStatus, NodeStatus, StatusSnapshot
+from dovetail.live.jobs.status_snapshot import (
+    LIMITED,
+    RESERVED,
+    JobStatus,
+    NodeStatus,
+    StatusSnapshot,
+)
 
 
 class StatusPublisher:
@@ -83,7 +89,24 @@ class StatusPublisher:
             running=tuple(self._running(self._jobs.of_row(row)) for row in placed),
             waiting=tuple(numbers[row] for row in waiting),
             shapes=tuple(state.view.shape_of[row] for row in waiting),
+            limited=tuple(self._limited(waiting)),
         )
+
+    def _limited(self, waiting: Sequence[int]) -> Iterator[tuple[int, str, str]]:
+        """Yields the shapes whose waiting jobs a limit or a reservation keeps off the GPUs."""
+        view = self._tables.state.view
+        tenants = view.plan.occupancy.tenants
+        if tenants is None:
+            return
+        need: dict[int, int] = {}
+        for row in waiting:
+            shape, least = view.shape_of[row], int(view.jobs.least_gpus[row])
+            need[shape] = min(least, need.get(shape, least))
+        for shape, gpus in sorted(need.items()):
+            if full := tenants.full(view.shapes[shape], gpus):
+                yield shape, LIMITED, full
+            elif kept := tenants.kept_for(view.shapes[shape], gpus):
+                yield shape, RESERVED, kept
 
     def _nodes(self) -> tuple[NodeStatus, ...]:
         cluster = self._tables.state.view.cluster

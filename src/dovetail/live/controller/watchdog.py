@@ -12,7 +12,7 @@ import ctypes
 import threading
 
 from dovetail.core.errors import DovetailError
-from dovetail.core.policy import Decision, Policy, name_of
+from dovetail.core.policy import Decision, Policy, heeded, name_of, reserves
 from dovetail.core.view import View
 
 
@@ -93,6 +93,7 @@ class WatchdogPolicy:
         self.name = name_of(policy)
         self.knows, self.powers = policy.knows, policy.powers
         self.order, self.initial = policy.order, policy.initial
+        self.heeds, self.reserves = heeded(policy), reserves(policy)
 
     def decide(self, view: View, memory: object) -> Decision:
         """Returns the policy's decision. Raises DovetailError when it takes too long."""

@@ -30,6 +30,7 @@ from dovetail.live.controller.node_loss import NodeLoss
 from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.controller.outbox import Outbox
 from dovetail.live.controller.plan_applier import PlanApplier
+from dovetail.live.controller.policy_memory import PolicyMemory
 from dovetail.live.controller.progress_reports import ProgressReports
 from dovetail.live.controller.reconciler import Reconciler
 from dovetail.live.controller.recorded_tables import RecordedTables
@@ -40,6 +41,7 @@ from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.controller.worker_loss import WorkerLoss
 from dovetail.live.edges.protocols import (
     CLOCK,
+    POLICY_MEMORY,
     Edges,
     Incoming,
     JournalEntry,
@@ -124,6 +126,8 @@ class LiveWorld:
         self._time_written_s = self._ask_s = tables.now
         log.fact(ControllerChanged(tables.now, epoch, RECOVERING, spell(policy)))
         self._restore(recovered, Recovery(jobs, gangs, tables, gpus, timers, members, admission))
+        text = dict(recovered.meta).get(POLICY_MEMORY, "")
+        self._memory = PolicyMemory(policy, jobs, log, text, tables.now)
 
     def _restore(self, recovered: StoredState, recovery: Recovery) -> None:
         """Restores the state of the last controller, and messages that it wrote no entry for."""
@@ -144,6 +148,11 @@ class LiveWorld:
     def status(self) -> StatusSnapshot | None:
         """Returns the latest snapshot for readers; any thread may take it."""
         return self._publisher.latest
+
+    @property
+    def memory(self) -> object:
+        """Returns the first memory of the policy, with what it kept of the last controller."""
+        return self._memory.first
 
     def observe(self) -> View:
         """Returns the view at the present instant."""
@@ -356,4 +365,5 @@ class LiveWorld:
             self._publisher.explained(self._log.reasons_by_number(decision.because))
         if decision.order is not None:
             self._tables.state.reorder(decision.order)
+        self._memory.note(decision.memory)
         self._publisher.decided()

@@ -46,6 +46,8 @@ CLOCK = "clock"
 """The name in the journal of the cluster's time, for times without facts and records."""
 MEASURED = "measured"
 """The name in the journal of what the cluster has learned from its jobs."""
+POLICY_MEMORY = "policy memory"
+"""The name in the journal of what the policy keeps of its memory for the next controller."""
 
 
 class Clock(Protocol):

@@ -29,7 +29,8 @@ class JobRecord:
     `ending` is what a COMPLETING job will be; `exit_code` is None until it ended. `again_s` is
     when its owner requeued it after its end, below 0 if never; `restarts` how often its program
     was lost while it ran. `spoke` is True once its program made its `dovetail.train.Job`;
-    `resumed_step` is the newest checkpoint there was at its last start.
+    `resumed_step` is the newest checkpoint there was at its last start. `pending_s` is when it last
+    began to wait, `placed_s` when it was last placed, below 0 in records of older releases.
     """
 
     job: int
@@ -63,6 +64,8 @@ class JobRecord:
     restarts: int = 0
     spoke: bool = False
     resumed_step: int = -1
+    pending_s: float = -1.0
+    placed_s: float = -1.0
 
     @property
     def has_newer_checkpoint(self) -> bool:

@@ -15,6 +15,9 @@ from dovetail.core.placement import Placement
 from dovetail.core.units import LONG_AGO_S
 from dovetail.live.jobs.record import GangMember
 
+LIMITED, RESERVED = "AccountingPolicy", "Reservation"
+"""Why a job waits while GPUs are free: its tenant is at a limit; nodes are kept for others."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
@@ -63,7 +66,8 @@ class StatusSnapshot:
 
     `reasons` are those of the last `Explained`, its jobs by number; `refused` is why the
     last plan that broke a rule was not applied. `unwritable` is why the controller can write
-    nothing, and so starts nothing; empty while it can.
+    nothing, and so starts nothing; empty while it can. `limited` are the shapes whose jobs a limit
+    of their tenant or a reservation keeps off free GPUs, each with a reason code and a text.
     """
 
     now_s: float
@@ -77,6 +81,7 @@ class StatusSnapshot:
     refused: str = ""
     refused_s: float = LONG_AGO_S
     unwritable: str = ""
+    limited: tuple[tuple[int, str, str], ...] = ()
 
     def reason_codes(self) -> dict[int, Reason]:
         """Returns the reason of every waiting job that has one: of itself, its shape, or all."""
@@ -108,10 +113,13 @@ class StatusSnapshot:
 class SnapshotIndex:
     """Look-up tables of one snapshot, built once for all readers."""
 
-    __slots__ = ("rank", "reasons", "runs", "snapshot")
+    __slots__ = ("limits", "rank", "reasons", "runs", "snapshot")
 
     def __init__(self, snapshot: StatusSnapshot) -> None:
         self.snapshot = snapshot
         self.reasons = snapshot.reason_codes()
         self.runs = {run.job: run for run in snapshot.running}
+        by_shape = {shape: (code, text) for shape, code, text in snapshot.limited}
+        shaped = zip(snapshot.waiting, snapshot.shapes or (), strict=False)
+        self.limits = {job: by_shape[shape] for job, shape in shaped if shape in by_shape}
         self.rank = {job: i for i, job in enumerate(snapshot.waiting)}

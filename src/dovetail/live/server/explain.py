@@ -13,7 +13,7 @@ from contextlib import suppress
 from dovetail.core.cluster import DOWN, DRAINING
 from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.lifecycle import TERMINAL, State
-from dovetail.live.jobs.status_snapshot import JobStatus, SnapshotIndex, StatusSnapshot
+from dovetail.live.jobs.status_snapshot import LIMITED, JobStatus, SnapshotIndex, StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.server.conditions import conditions, job_name, unmet_condition
 from dovetail.live.server.messages.reason import ExplainReply
@@ -39,6 +39,7 @@ SENTENCES = {
     "BetterPlacement": "the policy holds it back for GPUs that lie closer together",
     "SharingDoesNotPay": "every GPU it could share would slow both jobs more than waiting does",
     "AccountingPolicy": "a limit of its user, account, QOS or partition leaves it no GPUs",
+    "Reservation": "nodes that it could use are kept for a reservation or for maintenance",
     "BeginTime": "its time to begin has not come",
     "JobHeldUser": "it is held until its owner releases it",
     "Dependency": "a job it depends on has not come that far",
@@ -76,6 +77,8 @@ def _waiting(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
     evidence = [f"it asks for {_asks(job)}", _free_text(free, kind), *_closed_text(snapshot)]
     if rank is not None:
         evidence.append(_ahead_text(ahead, reader))
+    if number in index.limits:
+        evidence.append(index.limits[number][1])
     if reason is not None and reason.behind >= 0:
         evidence.append(f"job {job_name(reason.behind, reader)} is the first that finds no room")
     evidence.extend(conditions(job, reader, now_s))
@@ -178,8 +181,8 @@ def _would_start(
         return "the controller must be able to write to its folder again"
     if job.number not in index.rank:
         return "the policy must be asked about it, as it is at its next decision"
-    if is_closed_to(job, index):
-        return "a node that is down or draining must be up again"
+    if shut := _shut_out(job, index):
+        return shut
     # Counted over all free GPUs, though the placement options may demand that they are close.
     lacking = spec.min_gpus - sum(free.values())
     reason = index.reasons.get(job.number)
@@ -194,6 +197,16 @@ def _would_start(
     if end_s < NEVER_S:
         text += f"; by the forecast of the running jobs that is in {end_s - now_s:.0f} s"
     return text + (f", and {_jobs_are(ahead)} ahead of it" if ahead else "")
+
+
+def _shut_out(job: StoredJob, index: SnapshotIndex) -> str:
+    """Describes what must happen before free GPUs can help a job, empty if they can now."""
+    if job.number in index.limits:
+        limited = index.limits[job.number][0] == LIMITED
+        return "a job that counts to the limit must end" if limited else "its nodes must be open"
+    if is_closed_to(job, index):
+        return "a node that is down or draining must be up again"
+    return ""
 
 
 def _freed_by(index: SnapshotIndex, nodes: Collection[int], gpus: int, now_s: float) -> float:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from time import monotonic, sleep
 
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.jobs.lifecycle import TERMINAL
+from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.output_path import output_of
 from dovetail.live.jobs.status_snapshot import SnapshotIndex, StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
@@ -35,10 +35,12 @@ from dovetail.live.server.messages.listing import ListJobs
 from dovetail.live.server.messages.one_job import ShowJob, ShowReply
 from dovetail.live.server.messages.output import Logs, LogsReply
 from dovetail.live.server.messages.reason import ExplainJob
+from dovetail.live.server.messages.tenants import ListTenants
 from dovetail.live.server.messages.tracking import JobState, TrackJobs, TrackReply
 from dovetail.live.server.output_text import OutputReader
 from dovetail.live.server.requests import Question, Reply
 from dovetail.live.server.rows import job_details, job_row, node_rows
+from dovetail.live.server.tenant_rows import stops_of, tenant_list
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.intake import Intake, why_not
 from dovetail.live.store.queries import NO_SUCH_JOB, StoreReader
@@ -121,6 +123,9 @@ class RequestHandler:
                 return self._track(reader, names)
             case ExplainJob(name):
                 return explain(self._one(reader, name), reader, self._index(), self._now())
+            case ListTenants():
+                cluster, snapshot = self._changes().cluster, self._index().snapshot
+                return tenant_list(cluster, snapshot, reader, self._now())
             case History():
                 return self._history(reader, question)
         raise DovetailError(f"no answer to {type(question).__name__}")
@@ -174,7 +179,10 @@ class RequestHandler:
         row = job_row(stored, self._index(), self._now())
         names = reader.called(need.job for need in stored.spec.after)
         output = str(output_of(stored.spec, stored.number, folder))
-        return job_details(stored, row, names, output, str(folder))
+        details = job_details(stored, row, names, output, str(folder))
+        waits = stored.record.state is State.PENDING and stored.record.pending_s >= 0
+        waits_s = max(0.0, self._now() - stored.record.pending_s) if waits else -1.0
+        return replace(details, waits_s=waits_s, stops=stops_of(reader, stored.number))
 
     def _track(self, reader: StoreReader, requested: Sequence[str]) -> TrackReply:
         numbers = sorted({n for name in requested for n in reader.numbers_of(name)})

@@ -19,6 +19,7 @@ from dovetail.live.server.messages.listing import JobList, ListJobs
 from dovetail.live.server.messages.one_job import ShowJob, ShowReply
 from dovetail.live.server.messages.output import Logs, LogsReply
 from dovetail.live.server.messages.reason import ExplainJob, ExplainReply
+from dovetail.live.server.messages.tenants import ListTenants, TenantList
 from dovetail.live.server.messages.tracking import TrackJobs, TrackReply
 from dovetail.live.server.protocol import RequestRefused
 from dovetail.wire.codec import WireError, build
@@ -38,6 +39,7 @@ Question = (
     | Logs
     | ExplainJob
     | ListNodes
+    | ListTenants
     | History
 )
 Reply = (
@@ -50,6 +52,7 @@ Reply = (
     | LogsReply
     | ExplainReply
     | NodeList
+    | TenantList
     | HistoryReply
     | RequestRefused
 )

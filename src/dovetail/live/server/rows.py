@@ -21,7 +21,7 @@ UNWRITABLE = "StorageUnavailable"
 GPU_MEMORY_HELD = "GpuMemoryHeld"
 """The reason of a starting job that waits for the driver to free GPU memory."""
 WANTS_GPUS = ("None", "Resources", "Priority")
-"""Reasons of policies that are less specific than `CLOSED`."""
+"""Reasons of policies that are less specific than `CLOSED`, or than a limit of its tenant."""
 
 
 def job_row(job: StoredJob, index: SnapshotIndex, now_s: float) -> JobRow:
@@ -99,6 +99,8 @@ def reason_code(job: StoredJob, index: SnapshotIndex) -> str:
     if reason is None and index.snapshot.unwritable:
         return UNWRITABLE
     code = "None" if reason is None else reason.code
+    if code in WANTS_GPUS and job.number in index.limits:
+        return index.limits[job.number][0]
     return CLOSED if code in WANTS_GPUS and is_closed_to(job, index) else code
 
 

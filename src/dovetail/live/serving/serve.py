@@ -20,7 +20,7 @@ from time import sleep, time
 from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
-from dovetail.core.policy import spell
+from dovetail.core.policy import name_of, spell
 from dovetail.live.controller.job_folders import JobFolders
 from dovetail.live.controller.watchdog import Watchdog, WatchdogPolicy
 from dovetail.live.controller.world import LiveWorld
@@ -44,6 +44,7 @@ from dovetail.live.system.private_file import is_gone
 from dovetail.live.workers.rules import Rules
 from dovetail.physics.beliefs.measurements import Measurements
 from dovetail.study.option_texts import OptionTexts
+from dovetail.study.tenant_notes import unheeded
 from dovetail.traces.cluster_file import with_tenants
 from dovetail.version import __version__
 
@@ -56,6 +57,8 @@ NOTE: the threads of clients and of the store wait for the loop some ten times i
 Python's own 5 ms four clients got 190 to 240 submits a second done on a busy machine, beside 1,000
 reports a second; with this 480 to 540.
 """
+NAMED_MAX = 3
+"""How many ignored fields of a cluster's file an error names."""
 MESSAGES_S = 0.1
 """How long a message to an agent and its reply usually take at most."""
 
@@ -77,7 +80,14 @@ def check(request: UpRequest) -> None:
     folder = _make_folder(request)
     engine = Engine(request.engine, folder.home, dict(request.options))
     cluster = _with_tenants(request, engine, 0.0)
-    build_scheduler(request.policy, cluster, request.options, stated_s=lambda job: 0.0)
+    scheduler = build_scheduler(request.policy, cluster, request.options, stated_s=lambda job: 0.0)
+    if ignored := unheeded(cluster, scheduler.policy):
+        name = name_of(scheduler.policy)
+        raise InputError(
+            request.options["cluster"],
+            f"policy {name} ignores {', '.join(ignored[:NAMED_MAX])}",
+            f"leave it out, or start with --policy tenancy:inner={name}",
+        )
     folder.lock().release()
     with suppress(EmptyStore):
         if folder.store.exists():
@@ -231,7 +241,7 @@ def _control(
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
         ready(server)
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
-        run_loop(world, WatchdogPolicy(scheduler.policy, watchdog))
+        run_loop(world, WatchdogPolicy(scheduler.policy, watchdog), memory=world.memory)
         LOG.info("controller %d ends as requested", recovered.epoch)
 
 

@@ -182,7 +182,7 @@ def play(
         line.at(time_s, partial(call, intake))
     nodes.arm()
     _stop_when_done(line, intake, queries, len(specs), until_s)
-    run_loop(world, scheduler.policy, decision_s=decision_s)
+    run_loop(world, scheduler.policy, memory=world.memory, decision_s=decision_s)
     return queries
 
 

@@ -83,6 +83,11 @@ class Intake:
         self._home = home
         self._tenants = SubmitLimits(cluster, policy)
 
+    @property
+    def cluster(self) -> Cluster:
+        """Returns the cluster with its tenants."""
+        return self._cluster
+
     def submit(
         self, submissions: Sequence[Submission], *, key: str, user: str = ""
     ) -> tuple[int, ...]:

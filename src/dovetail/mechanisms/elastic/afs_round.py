@@ -17,7 +17,7 @@ from dovetail.core.parameters import check_period
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
-from dovetail.mechanisms.elastic.budget import Pool, pool_of
+from dovetail.mechanisms.elastic.budget import Pool, cut_to_limits, pool_of
 from dovetail.mechanisms.elastic.estimation import Measured, believed, next_report_s, remeasured
 from dovetail.mechanisms.elastic.network_packing import machine_pool, packed
 from dovetail.mechanisms.elastic.rotation import NO_TURNS, Rotation, next_turns
@@ -27,7 +27,6 @@ from dovetail.mechanisms.elastic.shares import (
     contenders,
     drafted,
     waits,
-    within_limits,
 )
 
 PACKING = ("none", "network")
@@ -86,7 +85,7 @@ class ElasticRules:
             gpus = max(gpus, int(who.low.sum()))
         shares = hand_out(who, gpus)
         # GPUs that a limit takes from its jobs go to others, in another round with lower caps.
-        while ((fitting := within_limits(view, who, shares)) < shares).any():
+        while ((fitting := cut_to_limits(view, who.jobs, who.low, shares)) < shares).any():
             who = replace(who, cap=np.where(fitting < shares, fitting, who.cap))
             shares = hand_out(who, gpus)
         if self.packing == "network":

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dovetail.algorithms.admission import admitted
 from dovetail.algorithms.regulation import guarantee
-from dovetail.core.job import Ints, Labels, Shape
+from dovetail.core.job import Bools, Ints, Labels, Shape
 from dovetail.core.view import View
 
 
 @dataclass(frozen=True, slots=True)
 class GpuLimit:
-    """At most `gpus` GPUs for the jobs with one of these codes in a column of labels."""
+    """At most `most` GPUs, or with `counts_jobs` jobs, for jobs with these codes in each column."""
 
-    labels: Labels
-    codes: frozenset[int]
-    gpus: int
+    columns: tuple[tuple[Labels, frozenset[int]], ...]
+    most: int
+    counts_jobs: bool = False
 
     def members(self, jobs: Ints) -> Ints:
         """Returns the positions of the limited jobs."""
-        return np.flatnonzero(np.isin(self.labels.codes[jobs], list(self.codes)))
+        found = np.ones(len(jobs), bool)
+        for labels, codes in self.columns:
+            found &= np.isin(labels.codes[jobs], list(codes))
+        return np.flatnonzero(found)
 
     def limits(self, job: int) -> bool:
         """Returns whether a job counts."""
-        return int(self.labels.codes[job]) in self.codes
+        return all(int(labels.codes[job]) in codes for labels, codes in self.columns)
+
+    def adds(self, gpus: int) -> int:
+        """Returns what a job on so many GPUs adds."""
+        return 1 if self.counts_jobs else gpus
 
 
 def staying(view: View) -> list[int]:
@@ -78,35 +86,64 @@ def is_limited(view: View) -> bool:
     return bool(owned or view.jobs.gpu_type.names)
 
 
+def limits_tenants(view: View) -> bool:
+    """Returns whether the cluster's file limits tenants, beside the nodes of queues and types."""
+    return view.plan.occupancy.tenants is not None
+
+
 def limits(view: View) -> list[GpuLimit]:
-    """Returns the limits by queue and GPU type, less the GPUs of jobs that may not be stopped."""
+    """Returns all limits, less what jobs hold that may not be stopped: by tenant and GPU type."""
     if not is_limited(view):
         return []
     jobs, stay, sets = view.jobs, staying(view), view.plan.occupancy.node_sets
-    limits_now = _of_tenants(view, stay)
+    limits_now = [*_of_tenants(view, stay), *_of_users(view, stay)]
     for code, name in enumerate(jobs.queue.names):
         if name in sets.groups_of:
             allowed = sets.union(Shape(1, groups=sets.groups_of[name]))
-            codes = frozenset((code,))
-            limits_now.append(GpuLimit(jobs.queue, codes, _left(view, stay, allowed)))
+            column = (jobs.queue, frozenset((code,)))
+            limits_now.append(GpuLimit((column,), _left(view, stay, allowed)))
     for code, kind in enumerate(jobs.gpu_type.names):
         allowed = sets.union(Shape(1, kind))
-        codes = frozenset((code,))
-        limits_now.append(GpuLimit(jobs.gpu_type, codes, _left(view, stay, allowed)))
+        column = (jobs.gpu_type, frozenset((code,)))
+        limits_now.append(GpuLimit((column,), _left(view, stay, allowed)))
     return limits_now
 
 
-def _of_tenants(view: View, stay: Sequence[int]) -> list[GpuLimit]:
-    """Returns the limits of whole queues, accounts and QOS."""
+def _of_tenants(view: View, stay: Sequence[int]) -> Iterator[GpuLimit]:
+    """Yields the limits of whole queues, accounts and QOS."""
     tenants = view.plan.occupancy.tenants
-    found: list[GpuLimit] = []
     for label, values, most in () if tenants is None else tenants.shared_by():
-        column: Labels = getattr(view.jobs, label)
-        codes = frozenset(code for code, name in enumerate(column.names) if name in values)
-        if codes:
-            held = sum(view.running[j].gpus for j in stay if int(column.codes[j]) in codes)
-            found.append(GpuLimit(column, codes, max(0, most - held)))
-    return found
+        column = _column(view, label, values)
+        if column[1]:
+            yield _without(view, stay, GpuLimit((column,), most))
+
+
+def _of_users(view: View, stay: Sequence[int]) -> Iterator[GpuLimit]:
+    """Yields the limits of each user in an account or QOS, where present jobs could exceed them."""
+    tenants, jobs = view.plan.occupancy.tenants, view.jobs
+    kinds = () if tenants is None else tuple(tenants.for_each_user())
+    if not kinds:
+        return
+    present = np.concatenate([view.progress.running().jobs, view.waiting.columns()[0]])
+    for label, values, most, counts_jobs in kinds:
+        column = _column(view, label, values)
+        mine = present[np.isin(column[0].codes[present], list(column[1]))]
+        users, row = np.unique(jobs.user.codes[mine], return_inverse=True)
+        could = np.bincount(row.ravel(), None if counts_jobs else jobs.most_gpus[mine])
+        for user in users[(could > most) & (users >= 0)].tolist():
+            columns = (column, (jobs.user, frozenset((user,))))
+            yield _without(view, stay, GpuLimit(columns, most, counts_jobs))
+
+
+def _column(view: View, label: str, values: frozenset[str]) -> tuple[Labels, frozenset[int]]:
+    labels: Labels = getattr(view.jobs, label)
+    return labels, frozenset(code for code, name in enumerate(labels.names) if name in values)
+
+
+def _without(view: View, stay: Sequence[int], limit: GpuLimit) -> GpuLimit:
+    """Returns a limit less what the jobs hold that may not be stopped."""
+    held = sum(limit.adds(view.running[j].gpus) for j in stay if limit.limits(j))
+    return replace(limit, most=max(0, limit.most - held))
 
 
 def _left(view: View, stay: Sequence[int], allowed: int) -> int:
@@ -127,7 +164,7 @@ class Budget:
         self._booked: dict[int, int] = {}
         self._least = view.jobs.least_gpus
         self._limits = limits(view)
-        self._left = [limit.gpus for limit in self._limits]
+        self._left = [limit.most for limit in self._limits]
         self.reserved = 0
         self._reserved_of = [0] * len(self._limits)
 
@@ -156,10 +193,10 @@ class Budget:
             return False
         if self._limits:
             touched = self._touched(job)
-            if any(self._left[i] < low for i in touched):
+            if any(self._left[i] < self._adds(i, low) for i in touched):
                 return False
             for i in touched:
-                self._left[i] -= low
+                self._left[i] -= self._adds(i, low)
         self.gpus -= low
         return True
 
@@ -170,13 +207,16 @@ class Budget:
         """
         touched = self._touched(job) if self._limits else []
         low = self.least(job)
-        part = min([low, self.gpus, *(self._left[i] for i in touched)])
+        if any(self._left[i] < 1 for i in touched):
+            return False
+        gpu_limits = (i for i in touched if not self._limits[i].counts_jobs)
+        part = min([low, self.gpus, *(self._left[i] for i in gpu_limits)])
         if part <= 0 or not self.could_run(job):
             return False
         self.gpus -= part
         self.reserved += part
         for i in touched:
-            part = min(low, self._left[i])
+            part = min(self._adds(i, low), self._left[i])
             self._left[i] -= part
             self._reserved_of[i] += part
         return True
@@ -190,21 +230,101 @@ class Budget:
         if low > self.gpus + self.reserved:
             return False
         touched = self._touched(job) if self._limits else []
-        if any(self._left[i] + self._reserved_of[i] < low for i in touched):
+        if any(self._left[i] + self._reserved_of[i] < self._adds(i, low) for i in touched):
             return False
         own = min(low, self.gpus)
         self.gpus -= own
         self.reserved -= low - own
         for i in touched:
-            own = min(low, self._left[i])
+            own = min(self._adds(i, low), self._left[i])
             self._left[i] -= own
-            self._reserved_of[i] -= low - own
+            self._reserved_of[i] -= self._adds(i, low) - own
         return True
 
     def could_run(self, job: int) -> bool:
         """Returns whether the job's least share fits the empty cluster."""
         low = self.least(job)
-        return low <= self._whole and all(low <= self._limits[i].gpus for i in self._touched(job))
+        limits_of = (self._limits[i] for i in self._touched(job))
+        return low <= self._whole and all(m.adds(low) <= m.most for m in limits_of)
+
+    def _adds(self, limit: int, gpus: int) -> int:
+        return self._limits[limit].adds(gpus)
 
     def _touched(self, job: int) -> list[int]:
         return [i for i, m in enumerate(self._limits) if m.limits(job)]
+
+
+class LimitsLeft:
+    """What is left of all limits while jobs are given GPUs one after another."""
+
+    def __init__(self, view: View, beside: tuple[Ints, Ints] | None = None) -> None:
+        self.limits = limits(view)
+        self._left = [limit.most for limit in self.limits]
+        for job, gpus in () if beside is None else zip(*beside, strict=True):
+            if gpus:
+                self._book(int(job), int(gpus))
+
+    def take(self, job: int, gpus: int) -> bool:
+        """Gives a job GPUs; returns False and changes nothing if a limit forbids it."""
+        if any(
+            left < limit.adds(gpus)
+            for limit, left in zip(self.limits, self._left, strict=True)
+            if limit.limits(job)
+        ):
+            return False
+        self._book(job, gpus)
+        return True
+
+    def _book(self, job: int, gpus: int) -> None:
+        for i, limit in enumerate(self.limits):
+            if limit.limits(job):
+                self._left[i] -= limit.adds(gpus)
+
+
+def cut_to_limits(view: View, jobs: Ints, low: Ints, shares: Ints) -> Ints:
+    """Returns the shares reduced to all limits on GPUs, none below `low`.
+
+    The largest share above its least loses one GPU at a time.
+    """
+    cut = shares.copy()
+    for limit in limits(view):
+        if limit.counts_jobs:
+            continue
+        members = limit.members(jobs)
+        over = int(cut[members].sum()) - limit.most
+        while over > 0:
+            above = np.where(cut[members] > low[members], cut[members], 0)
+            if not above.any():
+                break
+            cut[members[int(np.argmax(above))]] -= 1
+            over -= 1
+    return cut
+
+
+def admitted_within(
+    view: View,
+    jobs: Ints,
+    sizes: Ints,
+    pool: int,
+    *,
+    strict: bool = False,
+    beside: tuple[Ints, Ints] | None = None,
+) -> Bools:
+    """Returns which jobs get their sizes from a pool and from all limits, in this order.
+
+    `beside` are jobs with the GPUs that they keep, which count to the limits.
+
+    With `strict` none behind the first that finds too few GPUs in the pool; a limit stops only
+    the jobs that count to it.
+    """
+    if not limits_tenants(view):
+        return admitted(sizes, pool, strict=strict)
+    room, left, found = LimitsLeft(view, beside), pool, np.zeros(len(jobs), bool)
+    for row, (job, gpus) in enumerate(zip(jobs.tolist(), sizes.tolist(), strict=True)):
+        if gpus > left:
+            if strict:
+                break
+        elif room.take(job, gpus):
+            found[row] = True
+            left -= gpus
+    return found

@@ -70,8 +70,9 @@ def regulated(view: View, pool: Pool, who: Contenders, shares: Ints) -> Ints:
     caps = np.maximum(who.cap, shares)
     for limit in limits(view):
         # Growth could break the limit; lower shares cannot.
-        members = limit.members(who.jobs)
-        caps[members] = shares[members]
+        if not limit.counts_jobs:
+            members = limit.members(who.jobs)
+            caps[members] = shares[members]
     return regulate(shares, caps, pool.per_machine, len(pool.machines))
 
 

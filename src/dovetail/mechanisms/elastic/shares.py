@@ -86,8 +86,9 @@ def _range(view: View, pool: Pool, jobs: Ints) -> tuple[Ints, Ints]:
     low = pool.booked(view.jobs.least_gpus[jobs])
     cap = np.minimum(view.jobs.most_gpus[jobs], min(widest(view), max(1, pool.gpus)))
     for limit in limits(view):
-        members = limit.members(jobs)
-        cap[members] = np.minimum(cap[members], limit.gpus)
+        if not limit.counts_jobs:
+            members = limit.members(jobs)
+            cap[members] = np.minimum(cap[members], limit.most)
     return low, np.maximum(low, pool.allowed(cap))
 
 
@@ -116,24 +117,6 @@ def best_counts(who: Contenders) -> Ints:
     better[:, 1:] = np.where(rates[:, 1:] > fastest[:, :-1], np.arange(1, rates.shape[1]), 0)
     best = np.maximum.accumulate(better, axis=1)
     return np.asarray(np.maximum(who.low, best[who.kind, who.cap]))
-
-
-def within_limits(view: View, who: Contenders, shares: Ints) -> Ints:
-    """Returns the shares reduced to the quotas of queues and the GPUs of each type.
-
-    The largest share above its least loses one GPU at a time.
-    """
-    cut = shares.copy()
-    for limit in limits(view):
-        members = limit.members(who.jobs)
-        over = int(cut[members].sum()) - limit.gpus
-        while over > 0:
-            above = np.where(cut[members] > who.low[members], cut[members], 0)
-            if not above.any():
-                break
-            cut[members[int(np.argmax(above))]] -= 1
-            over -= 1
-    return cut
 
 
 def drafted(view: View, who: Contenders, shares: Ints) -> Draft | None:

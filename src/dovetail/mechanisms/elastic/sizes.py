@@ -14,7 +14,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from dovetail.algorithms.admission import admitted
 from dovetail.core.job import Floats, Ints
 from dovetail.core.order import Order
 from dovetail.core.passes import Because, Keys, check_bypass, rank
@@ -23,6 +22,7 @@ from dovetail.core.policy import Decision
 from dovetail.core.resizing import reshare
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
+from dovetail.mechanisms.elastic.budget import admitted_within, limits, limits_tenants
 from dovetail.mechanisms.elastic.by_count import by_key, place_whole, pool_gpus
 from dovetail.mechanisms.elastic.marginal_shares import grown, speeds
 from dovetail.mechanisms.elastic.shares import waits, widest
@@ -118,13 +118,17 @@ def rank_at(view: View, sizes: str, key: Key, bypass: str) -> tuple[Draft | None
 def serve_at_peak(view: View, keys: Keys, bypass: str) -> tuple[Draft, Because]:
     """Gives peak sizes to the jobs of smallest key; a job runs at its peak or waits.
 
-    GPU counts decide which jobs run. While nodes are down no size exceeds the GPUs that are up,
-    if the job can run on fewer.
+    GPU counts decide which jobs run. While nodes are down no size exceeds the GPUs that are up, and
+    none the limits of its tenant, if the job can run on fewer.
     """
     line, pool = by_key(view, keys), pool_gpus(view)
     sizes = np.minimum(peak_gpus(view, line), pool)
+    for limit in limits(view) if limits_tenants(view) else ():
+        if not limit.counts_jobs:
+            members = limit.members(line)
+            sizes[members] = np.minimum(sizes[members], limit.most)
     sizes = np.maximum(sizes, view.jobs.least_gpus[line])
-    runs = admitted(sizes, pool, strict=bypass == "strict")
+    runs = admitted_within(view, line, sizes, pool, strict=bypass == "strict")
     return place_whole(view, line[runs], sizes[runs])
 
 
@@ -158,7 +162,7 @@ def _share_left_over(view: View, keys: Keys, bypass: str) -> tuple[Draft, Becaus
     """
     line, pool = by_key(view, keys), pool_gpus(view)
     sizes = view.jobs.gpus[line]
-    runs = admitted(sizes, pool, strict=bypass == "strict")
+    runs = admitted_within(view, line, sizes, pool, strict=bypass == "strict")
     jobs, shares = line[runs], sizes[runs]
     shares = grown(view, jobs, shares, pool - int(shares.sum()), _gains_over_one)
     draft = reshare(view, dict(zip(jobs.tolist(), shares.tolist(), strict=True)))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from math import inf
+from typing import cast
 
 from dovetail.core.messages import Reason
 from dovetail.core.order import Order
-from dovetail.core.policy import Decision
+from dovetail.core.policy import UNTIL_S, Decision, Kept
 from dovetail.core.view import View
 from dovetail.mechanisms.tenancy.reclaim import Reclaimed
 from dovetail.mechanisms.tenancy.standing import TenantStanding
 from dovetail.mechanisms.tenancy.usage import NO_USE, Path, Usage, charged
+
+TENANTS = "tenants"
+"""The name under which the accounts are kept for the next controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,48 @@ class TenantLedger:
     def stopped(self) -> dict[int, int]:
         """Returns how often each job was stopped."""
         return dict(self.stops)
+
+    def kept(self, name_of: Callable[[int], str], half_life_s: float) -> Kept:
+        """Returns the accounts for the next controller: use by tenant, stops by name of the job."""
+        return {
+            "half_life_s": half_life_s,
+            **self.usage.kept(),
+            "stops": {name_of(job): stops for job, stops in self.stops},
+            "noticed": {name_of(job): t for job, t in self.noticed},
+            "claims": {name_of(job): t for job, t in self.claims},
+            "relieved": {name_of(job): t for job, t in self.relieved},
+        }
+
+    @staticmethod
+    def recalled(
+        inner: object, kept: Kept, row_of: Mapping[str, int], half_life_s: float
+    ) -> TenantLedger:
+        """Returns the ledger with the accounts that were kept, for the jobs that are still there.
+
+        Raises TypeError, ValueError or LookupError if they are damaged.
+        """
+        if TENANTS not in kept:
+            return TenantLedger(inner)
+        own = cast(Kept, kept[TENANTS])
+        usage = Usage.recalled(own)
+        if UNTIL_S in kept:
+            # What ran under another policy was not counted, so nothing counts as held since.
+            until_s = float(cast(float, kept[UNTIL_S]))
+            usage = Usage(until_s, tuple(usage.until(until_s, half_life_s).items()))
+        stops = cast(Mapping[str, int], own["stops"])
+
+        def times(name: str) -> tuple[tuple[int, float], ...]:
+            values = cast(Mapping[str, float], own[name]).items()
+            return tuple(sorted((row_of[j], float(t)) for j, t in values if j in row_of))
+
+        return TenantLedger(
+            inner,
+            usage=usage,
+            stops=tuple(sorted((row_of[j], int(n)) for j, n in stops.items() if j in row_of)),
+            noticed=times("noticed"),
+            claims=times("claims"),
+            relieved=times("relieved"),
+        )
 
 
 def noted(
@@ -85,7 +131,9 @@ def _because(
     inner = decision.because
     if inner is None and not given.because:
         return None
-    seen = [reason for reason in inner or () if reason.job not in given.blocked]
+    # One reason for each job: what keeps it from a guarantee says more than that no GPU is free.
+    known = {*given.blocked, *(reason.job for reason in given.because)}
+    seen = [reason for reason in inner or () if reason.job not in known]
     general = any(reason.job < 0 and reason.shape < 0 for reason in seen)
     if len(shown) < len(view.waiting) and not general:
         seen.append(Reason("Priority"))

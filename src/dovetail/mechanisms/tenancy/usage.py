@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from dovetail.core.job import Floats
+from dovetail.core.policy import Kept
 from dovetail.core.tenant_tree import TenantTree, qos_values
 from dovetail.core.view import View
 
@@ -30,6 +32,20 @@ class Usage:
         leaves = np.flatnonzero(held).tolist()
         holds = sorted((tree.tenants[leaf].path, float(held[leaf])) for leaf in leaves)
         return Usage(t, tuple(mean.items()), tuple(holds))
+
+    def kept(self) -> Kept:
+        """Returns the use as values for JSON."""
+        return {"t": self.t, "mean_gpus": self.mean_gpus, "held_gpus": self.held_gpus}
+
+    @staticmethod
+    def recalled(kept: Kept) -> Usage:
+        """Returns the use of such values. Raises TypeError, ValueError or LookupError."""
+
+        def pairs(name: str) -> tuple[tuple[Path, float], ...]:
+            rows = cast("Sequence[tuple[Sequence[str], float]]", kept[name])
+            return tuple((tuple(map(str, path)), float(gpus)) for path, gpus in rows)
+
+        return Usage(float(cast(float, kept["t"])), pairs("mean_gpus"), pairs("held_gpus"))
 
     def until(self, now: float, half_life_s: float) -> dict[Path, float]:
         """Returns the mean GPUs by now."""

@@ -86,6 +86,9 @@ def _layout(
     found = _header(first)
     if found is not None:
         position, separator = found
+        if columns:
+            where = f"{path}, line {lines['line'][position]}"
+            raise InputError("--columns", f"{where} names the columns already", "leave it out")
         names = _split(first[position], separator)
         while names and not names[-1]:
             names.pop()

@@ -18,7 +18,11 @@ class ShowJob:
 
 @dataclass(frozen=True, slots=True)
 class ShowReply:
-    """The details of one job. `environment` has names without values, which may be secret."""
+    """The details of one job. `environment` has names without values, which may be secret.
+
+    `waits_s` is how long it has waited since it last began to, -1 if it does not wait; `stops` how
+    often the policy stopped it, as far as the policy counts.
+    """
 
     row: JobRow
     command: tuple[str, ...]
@@ -53,3 +57,5 @@ class ShowReply:
     account: str = ""
     qos: str = ""
     reservation: str = ""
+    waits_s: float = -1.0
+    stops: int = 0
