@@ -79,5 +79,6 @@ class Boosted(GroupLengths):
         usable = features[:, 1] < NOBODY
         self._trained_on = len(self.ended)
         if usable.sum() >= FIRST // 2:
-            rows = features[usable]
-            self._trees = Trees.trained(rows, log_s[usable] - rows[:, 0], self._seed)
+            described = features[usable]
+            errors = log_s[usable] - described[:, 0]
+            self._trees = Trees.trained(described, errors, self._seed)

@@ -58,11 +58,14 @@ class Trees:
         in_tree = np.arange(NODES) < nodes[:, None]
         shift = np.repeat(root, nodes)
         split = split[in_tree]
-        feature = np.where(split[:, CHILD] > 0, split[:, FEATURE], LEAF)
-        threshold = [cuts[f][at] if child else 0.0 for f, at, child in split.tolist()]
+        inner = split[:, CHILD] > 0
+        feature = np.where(inner, split[:, FEATURE], LEAF)
+        first = np.cumsum([0, *(len(c) for c in cuts)])
+        at = first[split[:, FEATURE]] + split[:, BIN]
+        threshold = np.concatenate([*cuts, [0.0]])[np.where(inner, at, -1)]
         left = split[:, CHILD] + shift
         child = np.stack((left, left + 1), axis=1)
-        return Trees(root, feature, np.array(threshold), child, value[in_tree], base)
+        return Trees(root, feature, threshold, child, value[in_tree], base)
 
     def predict(self, row: Floats) -> float:
         """Returns the answer for one row of features."""

@@ -235,7 +235,7 @@ def smallest(
         for cell in cells
     ]
     cuts = [(cell, _found(cell, searches[cell.label], tried).outcome) for cell in cells]
-    notes = (premise_sentence(premise, cells[0]), _about(target, rows), *cut_notes(premise, cuts))
+    notes = (premise_sentence(premise, cells), _about(target, rows), *cut_notes(premise, cuts))
     return answers, notes
 
 
