@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,13 @@ from dovetail.core.job import Floats
 from dovetail.core.trace import COMPLETED, ENDS, Trace
 from dovetail.forecast.accuracy import evaluate, moments_of, predict_held_out, predict_online
 from dovetail.forecast.bands import EVIDENCE, NEW_USER, PLENTY, SOME, UNSEEN, Bands
-from dovetail.forecast.boosted import FIRST, NOTHING_KNOWN_S, Boosted, Trees
+from dovetail.forecast.boosted import FIRST, NOTHING_KNOWN_S, Boosted
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.forecast.forest import PairForest
 from dovetail.forecast.predicted import METHODS, Predicted
 from dovetail.forecast.running_statistics import FEATURES, OPEN, RunningStatistics
 from dovetail.forecast.submissions import Submissions
+from dovetail.forecast.trees import LEAST, LEAVES, RATE, Trees
 from dovetail.traces.generate import Recipe, generate
 from papers.a_srpt.whole_history import study
 
@@ -143,16 +145,41 @@ def test_the_forest_on_pairs_is_as_good_as_one_on_jobs() -> None:
     assert ours.guess_s(0, 100) == 0.0
 
 
-def test_trees_answer_as_the_library_does() -> None:
+@pytest.mark.parametrize("seed", range(6))
+def test_trees_are_those_of_the_library_to_the_last_bit(seed: int) -> None:
+    """Continuous and stepped columns, more values than bins, ties in the target, a constant."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    rng = np.random.default_rng(2)
-    rows = rng.normal(size=(600, 5))
-    target = rows[:, 0] * rows[:, 1] + np.abs(rows[:, 2])
-    model = HistGradientBoostingRegressor(loss="absolute_error", max_iter=20).fit(rows, target)
-    trees = Trees.of(model)
-    mine = [trees.predict(row) for row in rows]
-    assert mine == pytest.approx(model.predict(rows).tolist(), abs=1e-12)
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(LEAST, 900))
+    rows = rng.normal(size=(count, 6))
+    rows[:, 3:5] = np.round(rows[:, 3:5] * 3)
+    rows[:, 5] = 1.0
+    target = rows[:, 0] * rows[:, 3] + np.abs(rows[:, 2])
+    if seed % 2:
+        target = np.round(target, 1)
+    model = HistGradientBoostingRegressor(
+        loss="absolute_error",
+        max_iter=20,
+        max_leaf_nodes=LEAVES,
+        learning_rate=RATE,
+        early_stopping=False,
+    ).fit(rows, target)
+    trees = Trees.trained(rows, target, 0, rounds=20)
+    unseen = rng.normal(size=(50, 6)) * 2
+    base = float(np.ravel(model._baseline_prediction)[0])
+    for row in (*rows[:50], *unseen):
+        # The library adds its trees to the base one by one, we add their sum.
+        assert trees.predict(row) == base + sum(_answer(t[0].nodes, row) for t in model._predictors)
+
+
+def _answer(nodes: Any, row: Floats) -> float:
+    """Returns the answer of one tree of the library."""
+    at = 0
+    while not nodes["is_leaf"][at]:
+        left = row[nodes["feature_idx"][at]] <= nodes["num_threshold"][at]
+        at = nodes["left" if left else "right"][at]
+    return float(nodes["value"][at])
 
 
 def test_bands_leave_out_a_tenth_on_either_side() -> None:

@@ -14,6 +14,7 @@ from dovetail.study.changes import Grid, Setting, cells_of, group_called
 from dovetail.study.options import Options
 from dovetail.study.prices import GpuPrices
 from dovetail.study.target import (
+    CHECKS,
     NEIGHBOURS,
     TARGET_COLUMNS,
     NodeSearch,
@@ -51,7 +52,10 @@ def test_ten_jobs_at_once_need_nine_gpus_for_nine_to_start_at_once() -> None:
         trace_of(*[Row(1, 1000.0)] * 10), "2x1", "90% of 1-GPU jobs start within 10 min"
     )
     assert answer.nodes == 9
-    assert answer.sentence == "9 nodes (9 GPUs) reach 90.0 %; 8 reach 80.0 %."
+    assert (
+        answer.sentence
+        == "9 nodes (9 GPUs) reach 90.0 %; 8 reach 80.0 %; no smaller number does (all tried)."
+    )
     rows = {row["nodes"]: row for row in answer.table.to_dicts()}
     assert list(rows) == [2, 7, 8, 9, 10, 11]  # what there is, and two neighbours on each side
     assert [rows[n]["share"] for n in (2, 8, 9, 10)] == pytest.approx([0.2, 0.8, 0.9, 1.0])
@@ -211,7 +215,7 @@ def test_more_nodes_being_better_the_search_finds_the_smallest_in_few_runs(
     search = NodeSearch(start, least, max(most, least))
     tried = searched(search, [n >= first for n in range(most + NEIGHBOURS + 4)])
     assert search.answer == (first if first <= max(most, least) else None)
-    assert len(tried) <= 6 + 3 * 6 + 2 * NEIGHBOURS
+    assert len(tried) <= 6 + 3 * 6 + 2 * NEIGHBOURS + CHECKS
 
 
 @given(start=st.integers(1, 20), enough=st.lists(st.booleans(), min_size=200, max_size=200))
@@ -225,6 +229,27 @@ def test_otherwise_the_neighbours_below_the_answer_do_not_reach_it(
         below = range(max(1, search.answer - NEIGHBOURS), search.answer)
         assert not any(enough[n] for n in below)
         assert all(n in search.reached for n in below)
+        if search.answer <= CHECKS:
+            assert not any(enough[1 : search.answer])
+
+
+def test_an_answer_far_below_the_bisection_is_found_and_checked_in_turn() -> None:
+    """Nine and ten reach it, and so do two: no bisection would look there."""
+    search = NodeSearch(8, 1, 64)
+    searched(search, [n == 2 or n >= 9 for n in range(80)])
+    assert search.answer == 2
+    assert search.checked == "no smaller number does (all tried)"
+    large = NodeSearch(100, 1, 800)
+    searched(large, [n >= 90 for n in range(900)])
+    assert large.answer == 90
+    assert large.checked.startswith("no smaller number does of ")
+
+
+def test_runs_that_take_longer_than_the_target_are_said() -> None:
+    rows = trace_of(Row(1, 4000.0), Row(1, 100.0))
+    (answer,), _ = answers_of(rows, "1x1", "90% of jobs finish within 1 h")
+    assert answer.nodes is None
+    assert "only 50.0 % of these jobs run so short" in answer.sentence
 
 
 def test_more_nodes_that_do_worse_are_named() -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dovetail.core.cluster import Cluster
     from dovetail.core.trace import Trace
     from dovetail.study.chargeback import HeldSpans
+    from dovetail.study.months import Months
 
 EVENTS = "events.jsonl"
 
@@ -34,6 +35,7 @@ class _Source:
     held: HeldSpans
     cluster: Cluster | None
     words: str
+    as_recorded: bool = False
 
 
 @click.command()
@@ -107,13 +109,27 @@ def chargeback(
         from dovetail.traces.output_file import write_output
 
         write_output(output, lambda stream: stream.write(table.write_csv().encode()))
-    words = f"{found.words}; by {payer.by}; {months.words}."
+    words = f"{found.words}; by {payer.by}; {months.words}.{_doubt(found, months)}"
     if as_json:
         click.echo(json.dumps({"source": words, "by": payer.by, "charges": table.to_dicts()}))
         return
     _print(words, payer.by, table)
     if output is not None:
         click.echo(f"written to {output}", err=True)
+
+
+def _doubt(found: _Source, months: Months) -> str:
+    """Returns what the record leaves open of the months of restarted jobs."""
+    from dovetail.study.chargeback import month_doubt
+
+    jobs, hours = month_doubt(found.trace, months) if found.as_recorded else (0, 0.0)
+    if not jobs:
+        return ""
+    ran = "job that was restarted" if jobs == 1 else "jobs that were restarted"
+    return (
+        f" {jobs:,} {ran} may have held up to {hours:,.1f} GPU-hours in an earlier month than the "
+        "one charged: the record has only their first start, last end and time with GPUs."
+    )
 
 
 def _opened(source: Path, cluster: str, format_name: str | None) -> _Source:
@@ -148,7 +164,7 @@ def _from_trace(source: Path, trace: Trace, cluster: str) -> _Source:
         words += f" ({never:,} never started)"
     if machines is None:
         words += "; idle GPUs are not counted (no --cluster)"
-    return _Source(trace, held, machines, words)
+    return _Source(trace, held, machines, words, as_recorded=True)
 
 
 @contextmanager

@@ -39,7 +39,11 @@ if TYPE_CHECKING:
 @click.option("--add", default="", help="Nodes of another kind to add: 2x8:h100.")
 @click.option("--other-clusters", default="", help="Clusters instead of --cluster.")
 @click.option("--time-limit", default="", help="Longest time limits: 24h,2d, or none.")
-@click.option("--quota", default="", help="Quotas of queues: QUEUE=GPUS, QUEUE=none, joined by +.")
+@click.option("--quota", default="", help="Most GPUs: QUEUE[:TYPE]=32, =+8, =none, joined by +.")
+@click.option("--guarantee", default="", help="GPUs guaranteed, like --quota. Needs tenancy.")
+@click.option("--spot", default="", help="Jobs on a spot tier: queue=batch, gpus<=2&hours<=4@32.")
+@click.option("--checkpoint-every", default="", help="How often spot jobs save: 30m. [on a stop]")
+@click.option("--together", multiple=True, help='One row: "--nodes +2 --time-limit 24h".')
 @shown_option(
     "--longer-jobs",
     type=click.Choice(["kill", "exempt"]),
@@ -62,6 +66,10 @@ def whatif(
     other_clusters: str,
     time_limit: str,
     quota: str,
+    guarantee: str,
+    spot: str,
+    checkpoint_every: str,
+    together: tuple[str, ...],
     longer_jobs: str,
     cross: bool,
     price: tuple[str, ...],
@@ -93,7 +101,9 @@ def whatif(
 
     options = read_options(option_texts)
     base, *others = split_policies(policies) or ["backfill"]
-    grid = Grid(other_clusters, nodes, add, time_limit, quota, others)
+    every_s = _checkpoint_s(checkpoint_every, spot, together)
+    rows = (other_clusters, nodes, add, time_limit, quota, guarantee, spot)
+    grid = Grid(*rows, others, together, every_s)
     cells = cells_of(Setting(options.cluster, base), grid, cross=cross)
     prices = read_prices(price, [cell.setting.cluster for cell in cells])
     _check_use(target, nodes, gpu_type, len(cells))
@@ -108,6 +118,21 @@ def whatif(
             _compare(premise, cells, prices, processes, folder, as_json)
     if output is not None and not as_json:
         click.echo(f"written to {output}", err=True)
+
+
+def _checkpoint_s(text: str, spot: str, together: Sequence[str]) -> float:
+    """Returns how often spot jobs save, 0 if they save when they are told to stop."""
+    from dovetail.core.errors import InputError
+    from dovetail.jobspec.values import seconds
+
+    if not text:
+        return 0.0
+    if not spot and not any("--spot" in row for row in together):
+        raise InputError("--checkpoint-every", "only --spot uses it", "as in --spot queue=batch")
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise InputError("--checkpoint-every", str(error), "as in 30m") from None
 
 
 def _defaults() -> tuple[str, ...]:

@@ -9,25 +9,19 @@ absolute error is the one that a queue in order of length suffers from.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dovetail.algorithms.compiled import compiled
 from dovetail.core.growth import Growing
-from dovetail.core.job import Floats, Ints
 from dovetail.forecast.groups import GroupLengths, growth_reached
 from dovetail.forecast.running_statistics import FEATURES, NOBODY, RunningStatistics
 from dovetail.forecast.submissions import Submissions
+from dovetail.forecast.trees import Trees
 
 NOTHING_KNOWN_S = 3600.0
 """The prediction before any job has ended; any constant works, since it is the same for all."""
 FIRST, GROWTH = 200, 1.3
 """Jobs before the first training, and the growth of the history before the next one."""
-ROUNDS, LEAVES, RATE = 60, 31, 0.15
-"""Number of trees, leaves of each, and learning rate."""
-LEAF = -1
 MOST_ROWS = 1_000_000
 """The most jobs of a training, the latest ones; the statistics cover all."""
 
@@ -85,75 +79,6 @@ class Boosted(GroupLengths):
         usable = features[:, 1] < NOBODY
         self._trained_on = len(self.ended)
         if usable.sum() >= FIRST // 2:
-            self._trees = trained(features[usable], log_s[usable], self._seed)
-
-
-def trained(features: NDArray[np.float64], log_s: Floats, seed: int) -> Trees:
-    """Returns trees that correct the recent medians of these rows."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from threadpoolctl import threadpool_limits
-
-    model = HistGradientBoostingRegressor(
-        loss="absolute_error",
-        max_iter=ROUNDS,
-        max_leaf_nodes=LEAVES,
-        learning_rate=RATE,
-        early_stopping=False,
-        random_state=seed,
-    )
-    # Several runs share the cores: threads that wait for each other take 10 times as long.
-    with threadpool_limits(1, user_api="openmp"):
-        model.fit(features, log_s - features[:, 0])
-    return Trees.of(model)
-
-
-class Trees:
-    """The trees of a trained gradient boosting, laid out for one answer in microseconds.
-
-    scikit-learn takes about a millisecond for one row, ten times the cost of a simulated job. All
-    nodes of all trees lie in one row; children are positions in it.
-    """
-
-    def __init__(
-        self, root: Ints, feature: Ints, threshold: Floats, child: Ints, value: Floats, base: float
-    ) -> None:
-        self._nodes = (root, feature, threshold, child, value)
-        self._base = base
-
-    @staticmethod
-    def of(model: object) -> Trees:
-        """Returns the trees of a fitted `HistGradientBoostingRegressor` without missing values.
-
-        NOTE: the library has no public access to its trees; a test compares our answers with its
-        own.
-        """
-        fitted: Any = model
-        each = [one[0].nodes for one in fitted._predictors]
-        sizes = np.array([len(nodes) for nodes in each])
-        root = np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.int64)
-        nodes = np.concatenate(each)
-        shift = np.repeat(root, sizes)
-        feature = np.where(nodes["is_leaf"] == 1, LEAF, nodes["feature_idx"]).astype(np.int64)
-        child = np.stack((nodes["left"] + shift, nodes["right"] + shift), axis=1).astype(np.int64)
-        base = float(np.ravel(fitted._baseline_prediction)[0])
-        threshold = nodes["num_threshold"].astype(np.float64)
-        return Trees(root, feature, threshold, child, nodes["value"].astype(np.float64), base)
-
-    def predict(self, row: Floats) -> float:
-        """Returns the answer for one row of features."""
-        return self._base + float(_sum(*self._nodes, row))
-
-
-def _sum(
-    root: Ints, feature: Ints, threshold: Floats, child: Ints, value: Floats, row: Floats
-) -> float:
-    total = 0.0
-    for start in root:
-        at = start
-        while feature[at] >= 0:
-            at = child[at, 0] if row[feature[at]] <= threshold[at] else child[at, 1]
-        total += value[at]
-    return total
-
-
-_sum = compiled(_sum)
+            described = features[usable]
+            errors = log_s[usable] - described[:, 0]
+            self._trees = Trees.trained(described, errors, self._seed)

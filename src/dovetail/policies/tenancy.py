@@ -169,7 +169,9 @@ class Tenancy:
         cluster = view.cluster
         if len(cluster.queues) > 1 or cluster.accounts or self.guard_s < inf:
             return False
-        ranks = view.jobs.priority.any() or any(q.priority for q in cluster.qos)
+        # Jobs that name no queue of the file are another tenant, who may have borrowed.
+        ranks = any(q.guaranteed for q in cluster.queues)
+        ranks = ranks or bool(view.jobs.priority.any()) or any(q.priority for q in cluster.qos)
         return not (ranks or self.min_run_s or self.budget)
 
     @property

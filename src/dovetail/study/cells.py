@@ -17,10 +17,11 @@ import numpy as np
 import polars as pl
 
 from dovetail.core.job import Bools, Floats, Ints
-from dovetail.core.policy import parse_policy
+from dovetail.core.policy import Policy, parse_policy
 from dovetail.core.trace import ENDS, TIMEOUT, Trace
+from dovetail.forecast.available import resolved
 from dovetail.record.result import RunResult
-from dovetail.study.changes import CELLS_MAX, GridCell
+from dovetail.study.changes import CELLS_MAX, GridCell, Setting
 from dovetail.study.options import Options
 from dovetail.study.parallel import (
     POLL_S,
@@ -32,6 +33,7 @@ from dovetail.study.parallel import (
     working_pool,
 )
 from dovetail.study.run import fitting_rows, simulate
+from dovetail.study.spot import with_turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class CellOutcome:
     """What a cell did to each job of the whole trace, row by row, and to the GPUs.
 
     Times are NaN for a job that is left out or did not finish. `left_out`: it can never fit the
-    cluster. `cut`: its time limit ended it before its work was done.
+    cluster. `cut`: its time limit ended it before its work was done. `stops` are preemptions.
     """
 
     jct_s: Floats
@@ -61,6 +63,7 @@ class CellOutcome:
     time_to_start_s: Floats
     left_out: Bools
     cut: Bools
+    stops: Ints
     cut_held_gpu_s: float
     held_gpu_s: float
     useful_gpu_s: float
@@ -79,11 +82,26 @@ def with_longest_limit(trace: Trace, limit_s: float | None, *, exempt: bool) -> 
     return replace(trace, jobs=replace(trace.jobs, time_limit_s=limits_s))
 
 
+def scene_of(premise: Premise, setting: Setting) -> tuple[Trace, Policy, Options]:
+    """Returns what a cell simulates. Raises InputError."""
+    trace = with_longest_limit(premise.trace, setting.limit_s, exempt=premise.exempt)
+    policy, spot = parse_policy(setting.policy), setting.spot
+    options = replace(premise.options, cluster=setting.cluster)
+    if spot is None:
+        return trace, policy, options
+    options = replace(
+        options,
+        cluster=spot.beside(setting.cluster),
+        switching=spot.switching(options.switching),
+        # The tenants around it change nothing of what a policy is told.
+        forecast=resolved(options.forecast, policy, trace.jobs),
+    )
+    return spot.retold(trace, setting.cluster), with_turns(policy), options
+
+
 def outcome_of(premise: Premise, cell: GridCell, progress: Progress | None = None) -> CellOutcome:
     """Returns what one cell does. Raises InputError."""
-    setting = cell.setting
-    trace = with_longest_limit(premise.trace, setting.limit_s, exempt=premise.exempt)
-    options = replace(premise.options, cluster=setting.cluster)
+    trace, policy, options = scene_of(premise, cell.setting)
     submit_s = trace.jobs.submit_s
     first_s, span_s = float(submit_s[0]), max(float(submit_s[-1] - submit_s[0]), 1.0)
 
@@ -94,7 +112,7 @@ def outcome_of(premise: Premise, cell: GridCell, progress: Progress | None = Non
     rows = fitting_rows(trace, options)
     if not len(rows):
         return _nothing(len(trace))
-    result = simulate(trace, parse_policy(setting.policy), options, progress=report)
+    result = simulate(trace, policy, options, progress=report)
     return _of_rows(trace, rows, result)
 
 
@@ -102,7 +120,8 @@ def _nothing(jobs: int) -> CellOutcome:
     """Returns the outcome of a cluster that no job fits."""
     never = np.full(jobs, np.nan)
     everybody, nobody = np.ones(jobs, bool), np.zeros(jobs, bool)
-    return CellOutcome(never, never, never, everybody, nobody, 0.0, 0.0, 0.0, None, 0.0)
+    stops = np.zeros(jobs, np.int64)
+    return CellOutcome(never, never, never, everybody, nobody, stops, 0.0, 0.0, 0.0, None, 0.0)
 
 
 def _of_rows(trace: Trace, rows: Ints, result: RunResult) -> CellOutcome:
@@ -122,12 +141,15 @@ def _of_rows(trace: Trace, rows: Ints, result: RunResult) -> CellOutcome:
         return values
 
     use = result.gpu_seconds
+    stops = np.zeros(len(trace), np.int64)
+    stops[rows] = jobs["preemptions"].to_numpy()
     return CellOutcome(
         jct_s=column("jct_s"),
         wait_s=column("wait_s"),
         time_to_start_s=column("time_to_start_s"),
         left_out=left_out,
         cut=cut,
+        stops=stops,
         cut_held_gpu_s=float(jobs["service_gpu_s"].to_numpy()[cut[rows]].sum()),
         held_gpu_s=use["useful"] + use["slowdown"] + use["switching"],
         useful_gpu_s=use["useful"],

@@ -7,7 +7,7 @@ from one; the texts are those of the command line.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -15,21 +15,24 @@ from math import inf
 
 from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError, nearest
+from dovetail.core.job import Labels
 from dovetail.core.policy import parse_policy, spell
-from dovetail.core.tenants import QueueSpec
 from dovetail.core.trace import Trace
 from dovetail.jobspec.values import seconds
 from dovetail.physics.zoo.device import device_memory_bytes
+from dovetail.study.quotas import parse_quotas, with_quotas
+from dovetail.study.spot import SpotTier, parse_spot
 from dovetail.traces.cluster_file import read_cluster
 
 AS_IS = "as is"
 CELLS_MAX = 500
+_AS_IN = 'as in --together "--nodes +2 --time-limit 24h"'
 _NODES = re.compile(r"(?P<sign>[+-]?)(?P<count>\d{1,7})(?::(?P<type>\S+))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The machines, the policy and the longest time limit of one cell.
+    """The machines, the policy, the longest time limit and the spot tier of one cell.
 
     `limit_s` is None for the limits of the trace, infinite for none at all.
     """
@@ -37,6 +40,7 @@ class Setting:
     cluster: Cluster
     policy: str
     limit_s: float | None = None
+    spot: SpotTier | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +61,22 @@ class GridChange:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The values of each dimension as texts of the command line, separated by commas."""
+    """The values of each dimension as texts of the command line, separated by commas.
+
+    Each text of `together` is one row of several changes, as options: `--nodes +2 --quota ml=8`.
+    `checkpoint_s` is how often spot jobs save, 0 if they save when they are told to stop.
+    """
 
     other_clusters: str = ""
     nodes: str = ""
     add: str = ""
     time_limit: str = ""
     quota: str = ""
+    guarantee: str = ""
+    spot: str = ""
     policies: Sequence[str] = ()
+    together: Sequence[str] = ()
+    checkpoint_s: float = 0.0
 
     def dimensions(self, base: str) -> list[list[GridChange]]:
         """Returns the changes of each dimension, in the order of the rows; `base` is a policy.
@@ -76,7 +88,9 @@ class Grid:
             (self.nodes, _nodes),
             (self.add, _added),
             (self.time_limit, _limit),
-            (self.quota, _quota),
+            (self.quota, partial(_quota, "--quota")),
+            (self.guarantee, partial(_quota, "--guarantee")),
+            (self.spot, partial(_spot, self.checkpoint_s)),
         )
         found = [[parse(part) for part in _parts(text)] for text, parse in parsers]
         found.append([GridChange(n, partial(_with_policy, p)) for p, n in self._named(base)])
@@ -110,6 +124,7 @@ def cells_of(base: Setting, grid: Grid, *, cross: bool) -> list[GridCell]:
         raise InputError(
             "--cross", f"it makes {len(combinations)} rows", f"ask for at most {CELLS_MAX}"
         )
+    combinations += [_together(text, grid, base.policy) for text in grid.together]
     cells = [_cell(base, chosen) for chosen in combinations]
     labels = [cell.label for cell in cells]
     for label in labels:
@@ -123,6 +138,26 @@ def _cell(base: Setting, chosen: Sequence[GridChange]) -> GridCell:
     for change in chosen:
         setting = change.made(setting)
     return GridCell(", ".join(c.label for c in chosen) or AS_IS, setting)
+
+
+_TOGETHER = ("other_clusters", "nodes", "add", "time_limit", "quota", "guarantee", "spot")
+
+
+def _together(text: str, grid: Grid, base: str) -> tuple[GridChange, ...]:
+    """Returns the changes of a row that makes several at once. Raises InputError."""
+    words = text.split()
+    values: dict[str, str] = {}
+    for option, value in zip(words[::2], words[1::2], strict=False):
+        name = option.removeprefix("--").replace("-", "_")
+        if not option.startswith("--") or name not in (*_TOGETHER, "policies") or name in values:
+            raise InputError("--together", f"'{option}' is no change, or is given twice", _AS_IN)
+        values[name] = value
+    policies = [values.pop("policies")] if "policies" in values else []
+    row = replace(Grid(checkpoint_s=grid.checkpoint_s, policies=policies), **values)  # type: ignore[arg-type]
+    dimensions = row.dimensions(base)
+    if len(words) % 2 or len(dimensions) < 2 or any(len(changes) > 1 for changes in dimensions):
+        raise InputError("--together", f"'{text}' is not two changes or more, each once", _AS_IN)
+    return tuple(changes[0] for changes in dimensions)
 
 
 def _parts(text: str) -> list[str]:
@@ -228,30 +263,29 @@ def _limit(text: str) -> GridChange:
     return GridChange(label, lambda setting: replace(setting, limit_s=limit_s))
 
 
-def _quota(text: str) -> GridChange:
-    quotas: dict[str, int] = {}
-    for part in text.split("+"):
-        name, _, number = (word.strip() for word in part.rpartition("="))
-        if not name or not (number == "none" or (number.isdecimal() and int(number) > 0)):
-            mend = "as in research=32, research=none, or research=32+ml=16 at once"
-            raise InputError("--quota", f"'{part}' is not QUEUE=GPUS", mend)
-        quotas[name] = 0 if number == "none" else int(number)
-    words = ", ".join(f"{q} {f'{n} GPUs' if n else 'no quota'}" for q, n in quotas.items())
-    return GridChange(f"quota {words}", partial(_with_quotas, quotas))
+def _quota(option: str, text: str) -> GridChange:
+    quotas = parse_quotas(option, text)
+    words = f"{option.removeprefix('--')} {', '.join(str(quota) for quota in quotas)}"
+    return GridChange(words, lambda s: replace(s, cluster=with_quotas(s.cluster, option, quotas)))
 
 
-def _with_quotas(quotas: Mapping[str, int], setting: Setting) -> Setting:
-    queues = {queue.name: queue for queue in setting.cluster.queues}
-    for name, gpus in quotas.items():
-        queues[name] = replace(queues.get(name, QueueSpec(name)), quota_gpus=gpus)
-    return replace(setting, cluster=replace(setting.cluster, queues=tuple(queues.values())))
+def _spot(checkpoint_s: float, text: str) -> GridChange:
+    tier = parse_spot(text, checkpoint_s / 2)
+    return GridChange(f"spot {text}", lambda setting: replace(setting, spot=tier))
 
 
 def check_queues(trace: Trace, cells: Sequence[GridCell]) -> None:
-    """Raises InputError for a quota of a queue that no job of the trace is in."""
-    used = {name for name in trace.jobs.queue.texts() if name}
-    filed = {queue.name for queue in cells[0].setting.cluster.queues}
-    for queue in (q for cell in cells for q in cell.setting.cluster.queues):
-        if queue.name not in used | filed:
-            known = nearest(queue.name, used) if used else "its jobs name no queue"
-            raise InputError("--quota", f"no job is in queue '{queue.name}'", known)
+    """Raises InputError for a quota of a queue or account that no job of the trace names."""
+    clusters = [cell.setting.cluster for cell in cells]
+    queues = [{queue.name for queue in cluster.queues} for cluster in clusters]
+    accounts = [{account.name for account in cluster.accounts} for cluster in clusters]
+    _check_named("in queue", trace.jobs.queue, queues)
+    _check_named("of account", trace.jobs.account, accounts)
+
+
+def _check_named(what: str, labels: Labels, named: Sequence[set[str]]) -> None:
+    """Raises InputError for a name that neither the jobs nor the base has, which comes first."""
+    used = {name for name in labels.texts() if name}
+    for name in sorted(set().union(*named) - named[0] - used):
+        known = nearest(name, used) if used else f"its jobs name no {what.split()[-1]}"
+        raise InputError("--quota", f"no job is {what} '{name}'", known)

@@ -126,7 +126,8 @@ def _divided(stays: Sequence[_Stay]) -> Iterator[tuple[int, float, float, float]
 def recorded_holdings(trace: Trace, cluster: Cluster | None, where: str) -> tuple[HeldSpans, int]:
     """Returns what each job held by the log's own record, and how many jobs never started.
 
-    A job that restarted is charged for all its time with GPUs, as one run up to its last end. Where
+    A job that restarted is charged for the GPU time of all its runs, as one run up to its last end
+    (`month_doubt` says which months that may get wrong). Where
     a job names no GPU type it is that of the cluster, if it has only one. `where` names the file.
     Raises InputError.
     """
@@ -165,6 +166,33 @@ def recorded_holdings(trace: Trace, cluster: Cluster | None, where: str) -> tupl
         types,
     )
     return held, int((~started).sum())
+
+
+def month_doubt(trace: Trace, months: Months) -> tuple[int, float]:
+    """Returns how many restarted jobs may be charged in a wrong month, and GPU-hours at most.
+
+    A log's record has the first start, the last end and the whole time with GPUs of a job. What it
+    held before a month ended is exact only if that leaves no choice; its sum always is.
+    """
+    record = trace.recorded
+    if record is None:
+        return 0, 0.0
+    held_s = record.end_s - trace.jobs.submit_s - record.wait_s
+    again = (record.restarts > 0) & np.isfinite(held_s) & np.isfinite(record.start_s)
+    rows = np.flatnonzero(again)
+    if not len(rows):
+        return 0, 0.0
+    start_s, end_s, held_s = record.start_s[rows], record.end_s[rows], held_s[rows]
+    doubt_s = np.zeros(len(rows))
+    for _, edge_s, _ in list(months.between(float(start_s.min()), float(end_s.max())))[1:]:
+        most_s = np.minimum(held_s, edge_s - start_s)
+        least_s = np.maximum(0.0, held_s - (end_s - edge_s))
+        inside = (start_s < edge_s) & (edge_s < end_s)
+        doubt_s += np.where(inside, np.maximum(0.0, most_s - least_s), 0.0)
+    # Logs have whole seconds: less than one is rounding.
+    doubtful = doubt_s >= 1.0
+    gpu_s = doubt_s * trace.jobs.gpus[rows]
+    return int(doubtful.sum()), float(gpu_s[doubtful].sum()) / HOUR_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from dovetail.core.trace import Trace
 from dovetail.study.options import Options
-from dovetail.traces.inferred_capacity import InferredCapacity, infer_capacity
+
+if TYPE_CHECKING:
+    from dovetail.traces.inferred_capacity import InferredCapacity
 
 NAMED = 5
 
@@ -18,6 +21,9 @@ def with_inferred_capacity(options: Options, trace: Trace) -> tuple[Options, lis
     """
     if not options.infer_capacity:
         return options, []
+    # Every run imports this module, and few infer anything.
+    from dovetail.traces.inferred_capacity import infer_capacity
+
     found = infer_capacity(trace, options.cluster)
     return replace(options, capacity=found.timeline, infer_capacity=False), _notes(found, options)
 

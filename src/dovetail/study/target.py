@@ -1,7 +1,8 @@
 """The smallest cluster that reaches a target, such as `90% of 1-GPU jobs start within 10 min`.
 
 More nodes need not help every job (a larger cluster starts another mix), so the answer of the
-bisection is checked against its neighbours, and a smaller one that reaches the target replaces it.
+bisection is checked: its neighbours and smaller numbers down to the least are tried too, all of
+them or `CHECKS` spread evenly. One that reaches the target is the answer, and is checked in turn.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from dovetail.study.whatif import check_cells, cut_notes, premise_sentence
 TIMES_LARGER_MAX = 8
 """The search gives up at so many times the nodes of the base."""
 NEIGHBOURS = 2
+CHECKS = 12
+"""Smaller numbers of nodes that are tried below the answer, besides its neighbours."""
 GRAMMAR = (
     '"P% of [N-GPU] jobs [in queue|account|user NAME] start within T", or "finish within T", or '
     '"wait at most T", with T as in 10 min, 2 h or 1 d'
@@ -128,7 +131,7 @@ class NodeSearch:
     """Which numbers of nodes to try next, given the ones that reached the target or did not.
 
     First up from `start` until one is enough, then between the largest that is not and the
-    smallest that is, then the neighbours of the smallest.
+    smallest that is, then the neighbours of the smallest, then `CHECKS` numbers below it.
     """
 
     start: int
@@ -160,7 +163,20 @@ class NodeSearch:
             inside = {low + (high - low) * part // 4 for part in (1, 2, 3)}
             return sorted(n for n in inside if low < n < high)
         around = range(max(self.least, high - NEIGHBOURS), high + NEIGHBOURS + 1)
-        return [n for n in around if n not in self.reached]
+        below = range(self.least, high)
+        checks = below[:: max(1, -(-len(below) // CHECKS))]
+        return sorted(n for n in {*around, *checks} if n not in self.reached)
+
+    @property
+    def checked(self) -> str:
+        """Returns which numbers below the answer were tried, in words; '' if there are none."""
+        below = range(self.least, self.answer or 0)
+        tried = [n for n in below if n in self.reached]
+        if not below:
+            return ""
+        if len(tried) == len(below):
+            return "no smaller number does (all tried)"
+        return f"no smaller number does of {len(tried)} tried among {len(below)}"
 
 
 @dataclass(frozen=True)
@@ -213,12 +229,13 @@ def smallest(
                 at_start = tried[label, searches[label].first].outcome.left_out
                 keeps_all = outcome.left_out.sum() <= at_start.sum()
                 searches[label].reached[nodes] = bool(keeps_all and share.value >= target.share)
+    too_long = _too_long(premise.trace, rows, target)
     answers = [
-        _answer(cell, _group(cell, at_group), searches[cell.label], tried, target, prices)
+        _answer(cell, _group(cell, at_group), searches[cell.label], tried, target, prices, too_long)
         for cell in cells
     ]
     cuts = [(cell, _found(cell, searches[cell.label], tried).outcome) for cell in cells]
-    notes = (premise_sentence(premise, cells[0]), _about(target, rows), *cut_notes(premise, cuts))
+    notes = (premise_sentence(premise, cells), _about(target, rows), *cut_notes(premise, cuts))
     return answers, notes
 
 
@@ -271,6 +288,7 @@ def _answer(
     tried: Mapping[tuple[str, int], _Tried],
     target: Target,
     prices: GpuPrices | None,
+    too_long: str,
 ) -> TargetAnswer:
     nodes = search.answer
     top = max(search.reached)
@@ -282,17 +300,22 @@ def _answer(
     if nodes is None:
         sentence = (
             f"not reached with {top} nodes{kind}, {TIMES_LARGER_MAX} times as many: "
-            f"{_percent(shares[top].value)}"
+            f"{_percent(shares[top].value)}{too_long}"
         )
     else:
-        sentence = _reached(nodes, tried[cell.label, nodes], shares, target, kind)
+        sentence = _reached(nodes, tried[cell.label, nodes], shares, target, kind, search)
     return TargetAnswer(
         cell.label, nodes, pl.DataFrame(rows, schema=dict(TARGET_COLUMNS)), f"{sentence}."
     )
 
 
 def _reached(
-    nodes: int, found: _Tried, shares: Mapping[int, Interval], target: Target, kind: str
+    nodes: int,
+    found: _Tried,
+    shares: Mapping[int, Interval],
+    target: Target,
+    kind: str,
+    search: NodeSearch,
 ) -> str:
     share = found.share
     unit = "node" if nodes == 1 else "nodes"
@@ -303,7 +326,8 @@ def _reached(
         text += f"; {nodes - 1} reach {_percent(fewer)}"
         if fewer >= target.share:
             text += ", but leave jobs out that can never fit"
-    worse = [n for n, s in shares.items() if n > nodes and s.value < target.share]
+    text += f"; {search.checked}" if search.checked else ""
+    worse = sorted(n for n, enough in search.reached.items() if n > nodes and not enough)
     if worse:
         text += f"; more nodes are not always better: {worse[0]} reach less than the target"
     if share.low is not None and share.high is not None:
@@ -311,6 +335,16 @@ def _reached(
         if share.low < target.share:
             text += ": another month like this one may miss the target"
     return text
+
+
+def _too_long(trace: Trace, rows: Bools, target: Target) -> str:
+    """Returns what no number of nodes can mend: jobs whose run alone takes too long."""
+    if target.column != "jct_s":
+        return ""
+    short = float((trace.duration_s[rows] <= target.most_s).mean())
+    if short >= target.share:
+        return ""
+    return f"; only {_percent(short)} of these jobs run so short on the GPUs that they ask for"
 
 
 def _percent(share: float) -> str:

@@ -16,18 +16,20 @@ from dovetail.control.loop import check_needs
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.job import Bools, Floats
-from dovetail.core.policy import Policy, parse_policy, spell
+from dovetail.core.policy import Policy, name_of, parse_policy, spell
 from dovetail.core.trace import ENDS, TIMEOUT, Trace
 from dovetail.core.units import HOUR_S, MINUTE_S
 from dovetail.forecast.available import resolved
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.record.metrics import nearest_rank
-from dovetail.study.cells import CellOutcome, CellRunner, Premise, with_longest_limit
+from dovetail.study.cells import CellOutcome, CellRunner, Premise, scene_of
 from dovetail.study.changes import GridCell, check_queues
 from dovetail.study.options import Options
 from dovetail.study.parallel import Progress
 from dovetail.study.prices import GpuPrices
+from dovetail.study.quotas import bound_above
 from dovetail.study.run import granted
+from dovetail.study.spot_effect import spot_effect, spot_note
 from dovetail.study.uncertainty import Interval, Samples, blocks, intervals
 
 SOON_S = 10 * MINUTE_S
@@ -55,6 +57,11 @@ WHATIF_COLUMNS: Mapping[str, type[pl.DataType]] = {
     "cut_jobs_held_gpu_h": pl.Float64,
     "left_out_jobs": pl.Int64,
     "left_out_gpu_h": pl.Float64,
+    "spot_jobs": pl.Int64,
+    "spot_stops": pl.Int64,
+    "spot_stopped_gpu_h": pl.Float64,
+    "spot_ratio_to_base": pl.Float64,
+    "others_ratio_to_base": pl.Float64,
     "cost_per_month": pl.Float64,
     "extra_cost_per_month": pl.Float64,
     "cost_per_gpu_h_used": pl.Float64,
@@ -64,7 +71,8 @@ WHATIF_COLUMNS: Mapping[str, type[pl.DataType]] = {
 
 `low` and `high` bound `avg_jct_s`, `ratio_low` and `ratio_high` bound `ratio_to_base`, at 95 %.
 `cut_jobs_gpu_h` are the GPU-hours that these jobs take in the log, `cut_jobs_held_gpu_h` those that
-they hold here until they are killed. Costs are null without prices.
+they hold here until they are killed. `spot_stopped_gpu_h` is what stops cost spot jobs. Costs are
+null without prices, what spot is without a spot tier.
 """
 
 
@@ -89,18 +97,27 @@ def check_cells(premise: Premise, cells: Sequence[GridCell]) -> None:
             "the file names nodes by number, and other clusters have other numbers",
             "leave --capacity out, or keep the cluster as it is",
         )
-    limited: dict[float | None, Trace] = {}
     knows: dict[tuple[float | None, str], frozenset[str]] = {}
-    for setting in (cell.setting for cell in cells):
-        if setting.limit_s not in limited:
-            limited[setting.limit_s] = with_longest_limit(
-                trace, setting.limit_s, exempt=premise.exempt
-            )
-        policy, jobs = parse_policy(setting.policy), limited[setting.limit_s]
-        told = resolved(options.forecast, policy, jobs.jobs)
-        if (setting.limit_s, told) not in knows:
-            knows[setting.limit_s, told] = granted(parse_forecast(told, jobs, options.seed))
-        check_needs(policy, knows[setting.limit_s, told], options.without)
+    base = cells[0].setting.cluster
+    for cell in cells:
+        jobs, policy, own = scene_of(premise, cell.setting)
+        _check_heeded(cell, base, policy)
+        limit_s, told = cell.setting.limit_s, resolved(own.forecast, policy, jobs.jobs)
+        if (limit_s, told) not in knows:
+            knows[limit_s, told] = granted(parse_forecast(told, jobs, options.seed))
+        check_needs(policy, knows[limit_s, told], options.without)
+
+
+def _check_heeded(cell: GridCell, base: Cluster, policy: Policy) -> None:
+    """Raises InputError for a guarantee that the policy would ignore."""
+    promised = {q.name: q.guaranteed for q in cell.setting.cluster.queues}
+    changed = promised != {q.name: q.guaranteed for q in base.queues} and any(promised.values())
+    if changed and name_of(policy) != "tenancy":
+        raise InputError(
+            "--guarantee",
+            f"{name_of(policy)} heeds no guarantee",
+            f"put tenants around it: --policies tenancy:inner={name_of(policy)}",
+        )
 
 
 def whatif(
@@ -134,18 +151,23 @@ def tabulate(
     samples = _samples(trace, cells, outcomes, counted)
     base = cells[0].label
     means, ratios = intervals(samples, base, options.seed)
+    effects = [spot_effect(premise, cells, outcomes, at) for at in range(len(cells))]
     rows = [
         {
             **_setting_columns(cell),
             **_interval_columns(means[cell.label], ratios[cell.label]),
             **_waits(trace, outcome, counted),
             **_missing(trace, outcome),
+            **(effect.columns() if effect is not None else {}),
             **_costs(cell.setting.cluster, cells[0].setting.cluster, outcome, prices),
         }
-        for cell, outcome in zip(cells, outcomes, strict=True)
+        for cell, outcome, effect in zip(cells, outcomes, effects, strict=True)
     ]
     table = pl.DataFrame(rows, schema=dict(WHATIF_COLUMNS))
-    return Whatif(table, _notes(premise, cells, outcomes, table, samples, int(counted.sum())))
+    notes = _notes(premise, cells, outcomes, table, samples, int(counted.sum()))
+    pairs = zip(cells, effects, strict=True)
+    spots = tuple(spot_note(premise, cell, found) for cell, found in pairs if found is not None)
+    return Whatif(table, (*notes, *spots))
 
 
 def _whole(
@@ -257,7 +279,11 @@ def _notes(
     counted: int,
 ) -> tuple[str, ...]:
     trace = premise.trace
-    notes = [*left_out_warnings(trace, table), premise_sentence(premise, cells[0])]
+    notes = [*left_out_warnings(trace, table), premise_sentence(premise, cells)]
+    base = cells[0].setting.cluster
+    for cell in cells[1:]:
+        bounds = bound_above(base, cell.setting.cluster)
+        notes += [f"'{cell.label}': {text}, so it cannot use it all." for text in bounds]
     if counted < len(trace):
         notes.append(
             f"Means, waits and shares are over the {counted:,} of {len(trace):,} jobs that run "
@@ -276,19 +302,36 @@ def _notes(
     return tuple(notes)
 
 
-def premise_sentence(premise: Premise, base: GridCell) -> str:
-    """Returns what all answers rest on: users do not react, and the defaults in force."""
-    setting = base.setting
+def premise_sentence(premise: Premise, cells: Sequence[GridCell]) -> str:
+    """Returns what all answers rest on: users do not react, the defaults in force, the limits."""
+    setting = cells[0].setting
     cluster = " + ".join(
         f"{g.nodes}x{g.gpus_per_node}{f':{g.gpu_type}' if g.gpu_type else ''}"
         for g in setting.cluster.groups
     )
     name = spell(parse_policy(setting.policy)).partition(":")[0]
     lengths = lengths_words(premise.options.forecast, parse_policy(setting.policy), premise.trace)
-    return (
+    text = (
         f"Users do not react: the same {len(premise.trace):,} jobs are submitted at the same times "
         f"in every row. Base: {name} on {cluster}, job lengths: {lengths}."
-        + (f" By default: {', '.join(premise.defaults)}." if premise.defaults else "")
+    )
+    if premise.defaults:
+        text += f" By default: {', '.join(premise.defaults)}."
+    limits = {cell.setting.limit_s for cell in cells} - {None, float("inf")}
+    return " ".join(
+        [text, *(_limited(premise, limit_s) for limit_s in sorted(filter(None, limits)))]
+    )
+
+
+def _limited(premise: Premise, limit_s: float) -> str:
+    """Returns what a time limit does to the jobs that run longer in the log."""
+    trace = premise.trace
+    longer = np.minimum(trace.duration_s, trace.jobs.time_limit_s) > limit_s
+    hours = _hours(gpu_hours(trace, longer))
+    fate = "keep their own limits" if premise.exempt else "are killed at it and not resubmitted"
+    return (
+        f"A limit of {limit_s / HOUR_S:g} h: {number_of(int(longer.sum()), 'longer job')} of "
+        f"{hours} GPU-hours {fate}{'' if premise.exempt else ', as Slurm does'}."
     )
 
 
