@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from dovetail.record.result import Comparison
     from dovetail.study.option_texts import OptionTexts
 
-DEMO_POLICIES = "fifo backfill sjf srtf srsf tiresias gittins"
+DEMO_POLICIES = "fifo backfill sjf srtf srsf tiresias gittins afs-p"
+DEMO_ELASTIC = 0.5
+"""The share of the demo's jobs that may be resized: an assumption, as logs do not mark them."""
 
 
 @click.command()
@@ -128,6 +130,8 @@ def demo(
 ) -> None:
     """Generate a trace of one month, compare policies on it and write a report.
 
+    Every job has a time limit, one in four the longest; half of the jobs are elastic.
+
     \b
     Example:
       dovetail demo -o demo-report
@@ -140,16 +144,17 @@ def demo(
     from dovetail.traces.canonical import write_trace
     from dovetail.traces.cluster_file import read_cluster
     from dovetail.traces.generate import Recipe, generate
+    from dovetail.traces.transform import adopted
 
     machines = read_cluster(cluster)
     recipe = Recipe(
-        "philly-like", jobs=jobs, days=days, load=load, cluster_gpus=machines.gpus, seed=seed
+        "philly-like", jobs, days, seed, load, cluster_gpus=machines.gpus, time_limits=1.0
     )
     with output_folder(output) as folder:
-        trace = generate(recipe)
+        trace = adopted(generate(recipe), elastic=DEMO_ELASTIC, seed=seed)
         click.echo(
             f"{len(trace)} jobs in {days:g} days, offered load {load:g} on {machines.gpus} GPUs, "
-            f"seed {seed}",
+            f"each with a time limit, {DEMO_ELASTIC:.0%} elastic, seed {seed}",
             err=True,
         )
         with bar("comparing", 1.0) as show:

@@ -21,7 +21,7 @@ from dovetail.report.comparison_tables import (
     user_table,
     wait_tables,
 )
-from dovetail.report.order import best_of, in_order
+from dovetail.report.order import best_of, names_in_order
 from dovetail.report.page import CHART_SCRIPTS, Picture, render
 from dovetail.report.page_data import page_json
 from dovetail.report.run_tables import group_tables, numbers_tables
@@ -153,13 +153,13 @@ def comparison_report(comparison: Comparison) -> str:
 
 
 def _comparison_pictures(comparison: Comparison, *, has_changes: bool) -> dict[str, Picture]:
-    results = comparison.results
+    results, order = comparison.results, names_in_order(comparison)
     drawn: dict[str, Callable[[], Figure]] = {
         "mean": lambda: plots.mean_jct(comparison),
-        "size": lambda: plots.jct_by_size(results),
-        "queue": lambda: plots.queue_lengths(results),
-        "where": lambda: plots.gpu_seconds(results),
-        "jct": lambda: plots.jct_distribution(results),
+        "size": lambda: plots.jct_by_size(results, order),
+        "queue": lambda: plots.queue_lengths(results, order),
+        "where": lambda: plots.gpu_seconds(results, order),
+        "jct": lambda: plots.jct_distribution(results, order),
     }
     if has_changes:
         drawn["by-size"] = lambda: plots.change_by_size(comparison)
@@ -176,7 +176,7 @@ def _node_pictures(comparison: Comparison) -> list[Picture]:
     """Returns the nodes over time of the best policy and of the baseline."""
     title, caption = CAPTIONS["nodes"]
     short = short_names(comparison.results)
-    shown = [n for n in in_order(comparison.results) if n in _watched(comparison)]
+    shown = [n for n in names_in_order(comparison) if n in _watched(comparison)]
     until_s = max(result.lasted_s for result in comparison.results.values())
     return [
         Picture(f"nodes{i}", f"{title}: {short[name]}", caption, plots.occupancy(result, until_s))

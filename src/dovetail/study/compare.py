@@ -263,6 +263,7 @@ def _notes(
     linear = first.number("jobs_without_model") or 0
     powers = {name: policy.powers for name, policy in policy_of.items()}
     notes += limit_notes(trace, options, powers, len(trace) - int(linear))
+    notes += _cut_short(runs)
     notes += tenant_notes(trace.jobs, options.cluster, policy_of.values())
     if any(run.gpu_seconds.get("slowdown", 0.0) < 0 for run in runs.values()):
         notes.append(
@@ -272,6 +273,23 @@ def _notes(
     if linear and any("resize" in p.powers for p in policy_of.values()):
         notes.append(f"{linear:.0f} jobs have no model and scale linearly.")
     return notes
+
+
+def _cut_short(runs: Mapping[str, RunResult]) -> list[str]:
+    """Returns a note on policies under which more jobs reach their time limit than under others.
+
+    Such a job ends before its work is done, which shortens the policy's mean.
+    """
+    cut = {name: int(run.number("timed_out") or 0) for name, run in runs.items()}
+    fewest = min(cut.values())
+    more = {name.partition(":")[0]: n - fewest for name, n in cut.items() if n > fewest}
+    if not more:
+        return []
+    words = ", ".join(f"{jobs:,} more under {name}" for name, jobs in more.items())
+    return [
+        f"Jobs that run slower reach their time limit before their work is done: {words} than "
+        "under the policy with the fewest, which shortens its mean."
+    ]
 
 
 def _about_intervals(samples: Samples, replication: Replication) -> str:

@@ -59,16 +59,17 @@ def write_comparison(comparison: Comparison, folder: Path, *, pictures: bool = T
     if not pictures:
         return
     from dovetail.report import plots
+    from dovetail.report.order import names_in_order
     from dovetail.report.report import write_comparison_report
 
     write_comparison_report(comparison, folder / "report.html")
-    results = comparison.results
+    results, order = comparison.results, names_in_order(comparison)
     drawings: list[Drawing] = [
         ("mean-jct", lambda: plots.mean_jct(comparison)),
-        ("jct", lambda: plots.jct_distribution(results)),
-        ("jct-by-size", lambda: plots.jct_by_size(results)),
-        ("queue-lengths", lambda: plots.queue_lengths(results)),
-        ("gpu-seconds", lambda: plots.gpu_seconds(results)),
+        ("jct", lambda: plots.jct_distribution(results, order)),
+        ("jct-by-size", lambda: plots.jct_by_size(results, order)),
+        ("queue-lengths", lambda: plots.queue_lengths(results, order)),
+        ("gpu-seconds", lambda: plots.gpu_seconds(results, order)),
     ]
     if len(results) > 1:
         drawings.append(("change-by-size", lambda: plots.change_by_size(comparison)))
