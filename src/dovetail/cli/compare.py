@@ -15,7 +15,6 @@ from dovetail.cli.options import (
     load_trace,
     output_folder,
     processes_option,
-    say_left_out,
     world_options,
 )
 from dovetail.cli.progress import bar, busy
@@ -78,14 +77,16 @@ def compare(
     from dovetail.study.compare import Replication
     from dovetail.study.compare import compare as run
     from dovetail.study.folder import write_comparison
+    from dovetail.study.left_out import as_sentence, check_left_out
     from dovetail.study.option_texts import check_window, read_options, split_policies
     from dovetail.study.traces import with_models
+    from dovetail.traces.loss import import_sentence
 
     options = read_options(option_texts)
     with output_folder(output) as folder:
         jobs = load_trace(trace, format_name, None)
         check_window(jobs, options)
-        say_left_out(jobs, options, as_json)
+        cautions = [as_sentence(note) for note in check_left_out(jobs, options)]
         with bar("comparing", 1.0) as show:
             comparison = run(
                 jobs,
@@ -98,6 +99,8 @@ def compare(
                 processes=processes,
                 keep_spans=folder is not None,
                 progress=show,
+                cautions=cautions,
+                notes=[import_sentence(jobs)],
             )
         if folder is not None:
             with busy("writing"):

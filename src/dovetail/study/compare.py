@@ -67,6 +67,7 @@ def compare(
     keep_spans: bool = False,
     progress: Progress | None = None,
     cautions: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> Comparison:
     """Returns the comparison of policies, given as texts, on one trace. Raises InputError.
 
@@ -75,7 +76,7 @@ def compare(
     trace) to the first that reserves, else the baseline. `processes` is the number of worker
     processes, 0 for one per core; the result does not depend on it. `keep_spans` keeps the
     placements over time of the best policy and the baseline, which a report plots. `cautions` are
-    what the caller must say first, as of jobs that were left out.
+    what the caller must say first, as of jobs that were left out, `notes` what it adds to ours.
     """
     whole = assign(trace, options.seed) if assign else trace
     options, inferred = with_inferred_capacity(options, whole)
@@ -99,14 +100,19 @@ def compare(
     samples = _samples(runs, flows, compared)
     means, ratios = intervals(samples, baseline, options.seed)
     measured = MeasuredRows(rows, runs, samples, means, ratios, baseline, site)
-    notes = _notes(whole, options, runs, samples, policy_of, replication)
+    said = _notes(whole, options, runs, samples, policy_of, replication)
     comparison = Comparison(
         results=runs,
         baseline=baseline,
         table=_table(measured, windowed=compared.windowed),
         # Means of windows are not comparable with a bound of the whole trace.
         bound={} if compared.windowed else _bounds_dict(bounds),
-        notes=[*notes, *told_lengths(options.forecast, rows), *inferred],
+        notes=[
+            *(note for note in said if note not in cautions),
+            *told_lengths(options.forecast, rows),
+            *inferred,
+            *notes,
+        ],
         cautions=[*cautions, *_missing(options.forecast, rows, whole)],
         site=site,
     )

@@ -6,7 +6,7 @@ Call these functions inside `study.run.whole_directory`, so that the folder appe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,9 @@ TIMELINE = "timeline.perfetto-trace.gz"
 Drawing = tuple[str, Callable[[], "Figure"]]
 
 
-def write_run(result: RunResult, folder: Path, *, pictures: bool = True) -> None:
+def write_run(
+    result: RunResult, folder: Path, *, pictures: bool = True, cautions: Sequence[str] = ()
+) -> None:
     """Writes `summary.json` and `jobs.csv`, and with `pictures` report, plots and timeline."""
     write_tables(result, folder)
     if not pictures:
@@ -32,7 +34,7 @@ def write_run(result: RunResult, folder: Path, *, pictures: bool = True) -> None
     from dovetail.report import plots
     from dovetail.report.report import write_run_report
 
-    write_run_report(result, folder / "report.html")
+    write_run_report(result, folder / "report.html", cautions)
     write_timeline(result, folder / TIMELINE)
     one = {result.policy: result}
     _draw(
