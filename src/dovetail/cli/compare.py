@@ -76,7 +76,6 @@ def compare(
     from dovetail.core.units import DAY_S
     from dovetail.study.compare import Replication
     from dovetail.study.compare import compare as run
-    from dovetail.study.folder import write_comparison
     from dovetail.study.left_out import as_sentence, check_left_out
     from dovetail.study.option_texts import check_window, read_options, split_policies
     from dovetail.study.traces import with_models
@@ -102,9 +101,7 @@ def compare(
                 cautions=cautions,
                 notes=[import_sentence(jobs)],
             )
-        if folder is not None:
-            with busy("writing"):
-                write_comparison(comparison, folder)
+        _write(comparison, folder)
     _print(comparison, as_json)
     if output is not None and not as_json:
         click.echo(f"written to {output}, report: {output / 'report.html'}", err=True)
@@ -141,7 +138,6 @@ def demo(
     """
     from dovetail.forecast.available import AVAILABLE
     from dovetail.study.compare import compare as run
-    from dovetail.study.folder import write_comparison
     from dovetail.study.option_texts import split_policies
     from dovetail.study.options import Options
     from dovetail.traces.canonical import write_trace
@@ -170,14 +166,21 @@ def demo(
                 progress=show,
             )
         if folder is not None:
-            with busy("writing the report"):
-                write_trace(trace, folder / "trace.csv")
-                write_comparison(comparison, folder)
+            write_trace(trace, folder / "trace.csv")
+        _write(comparison, folder)
     _print(comparison, as_json)
     if output is not None and not as_json:
         again = f'--policies "{policies}" --cluster {cluster} --seed {seed}'
         click.echo(f"\nReport with plots: {output / 'report.html'}")
         click.echo(f"To repeat: dovetail compare {output / 'trace.csv'} {again}")
+
+
+def _write(comparison: Comparison, folder: Path | None) -> None:
+    from dovetail.study.folder import write_comparison
+
+    if folder is not None:
+        with busy("writing the report"):
+            write_comparison(comparison, folder)
 
 
 def _print(comparison: Comparison, as_json: bool) -> None:

@@ -304,7 +304,9 @@ def wait_frame(comparison: Comparison, key: str) -> pl.DataFrame:
     groups = counted.group_by("group").agg(pl.col("jobs").max()).sort("group")
     for name in names_in_order(comparison):
         if name in frames:
-            waits = frames[name].select("group", pl.col("avg_wait_s").alias(f"wait_s {name}"))
+            waits = frames[name].select(
+                "group", pl.col("avg_wait_s").round(3).alias(f"wait_s {name}")
+            )
             groups = groups.join(waits, on="group", how="left", maintain_order="left")
     return sorted_groups(key, groups)
 

@@ -181,5 +181,5 @@ def inline_svg(svg: str, key: str, label: str) -> str:
 
 
 def _rounded(path: str) -> str:
-    """Returns a path with hundredths of a point, which no eye can tell from millionths."""
-    return re.sub(r"(\.\d\d)\d+", r"\1", path)
+    """Returns a path with tenths of a point, which no eye can tell from millionths."""
+    return re.sub(r"(\.\d)\d+", r"\1", path)

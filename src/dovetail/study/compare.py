@@ -101,18 +101,14 @@ def compare(
     means, ratios = intervals(samples, baseline, options.seed)
     measured = MeasuredRows(rows, runs, samples, means, ratios, baseline, site)
     said = _notes(whole, options, runs, samples, policy_of, replication)
+    said += [*told_lengths(options.forecast, rows), *inferred, *notes]
     comparison = Comparison(
         results=runs,
         baseline=baseline,
         table=_table(measured, windowed=compared.windowed),
         # Means of windows are not comparable with a bound of the whole trace.
         bound={} if compared.windowed else _bounds_dict(bounds),
-        notes=[
-            *(note for note in said if note not in cautions),
-            *told_lengths(options.forecast, rows),
-            *inferred,
-            *notes,
-        ],
+        notes=[note for note in said if note not in cautions],
         cautions=[*cautions, *_missing(options.forecast, rows, whole)],
         site=site,
     )

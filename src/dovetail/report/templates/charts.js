@@ -60,7 +60,7 @@ const charts = {
   queue(into) {
     const [first, second] = partsOf(into, 2);
     const waiting = chosen && !data.jobs.joined;
-    overTime(first, waiting ? "chosen jobs that have not started" : "waiting jobs", waiting ? policies.map((_, i) => notStarted(i)) : seriesOf("waiting"), whole);
+    overTime(first, waiting ? "chosen jobs that have not started" : "waiting jobs", waiting ? policies.map((_, i) => notStarted(i)) : seriesOf("waiting"), whole, 0, waiting ? null : seriesOf("most_waiting"));
     overTime(second, "GPUs held", seriesOf("held_gpus"), whole, data.series.capacity);
     wholeOnly(second);
     if (chosen && !waiting) wholeOnly(first);
@@ -70,7 +70,7 @@ const charts = {
     const shown = [["waiting", "waiting jobs", whole], ["held_gpus", "GPUs held", whole], ["cluster_efficiency", "cluster efficiency", digits], ["blocking_index", "blocking index", digits]];
     const places = partsOf(into, shown.length);
     shown.forEach(([column, words, spell], i) => {
-      overTime(places[i], words, seriesOf(column), spell, column === "held_gpus" ? data.series.capacity : 0);
+      overTime(places[i], words, seriesOf(column), spell, column === "held_gpus" ? data.series.capacity : 0, column === "waiting" ? seriesOf("most_waiting") : null);
     });
     wholeOnly(into);
   },
@@ -131,12 +131,13 @@ function partsOf(into, count) {
   return parts;
 }
 
-function overTime(into, name, lines, spell, capacity = 0) {
+// most: the greatest value of each instant drawn, which a mean would hide from the reader.
+function overTime(into, name, lines, spell, capacity = 0, most = null) {
   const { bins, end } = data.series;
   if (lines.every((line) => line.every((y) => y !== y))) return nothing(into, `${name}: nothing recorded`);
   const [unit, unit_s] = [["days", 86400], ["hours", 3600], ["minutes", 60]].find(([, s]) => end >= 3 * s) ?? ["s", 1];
   const x = Array.from({ length: bins }, (_, i) => end * i / bins / unit_s);
-  const series = policies.map((policy, i) => ({ ...policy, values: lines[i] }));
+  const series = policies.map((policy, i) => ({ ...policy, values: lines[i], most: most?.[i] }));
   if (capacity) series.push({ name: "GPUs present", colour: colourOf("--faint"), dash: [5, 4], width: 1, values: x.map(() => capacity) });
   const greatest = maxOf([capacity, ...lines.map((line) => maxOf(line.filter((y) => y === y)))]);
   drawLines(into, {

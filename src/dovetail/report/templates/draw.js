@@ -102,7 +102,7 @@ function drawLines(into, lines) {
       { label: lines.xName, value: (u, x) => (x === null ? "" : lines.xWords(x, true)) },
       ...lines.series.map((one) => ({
         label: one.name, stroke: one.colour, width: one.width ?? 1.6, dash: one.dash, points: { show: false },
-        value: (u, y) => (y === null || y === undefined ? "–" : lines.yWords(y, true)),
+        value: (u, y, i, at) => (y === null || y === undefined ? "–" : lines.yWords(y, true) + upTo(one.most?.[at], y, lines.yWords)),
         paths: lines.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
       })),
     ],
@@ -130,6 +130,7 @@ function drawLines(into, lines) {
   observer.observe(box);
   if (zoomed) scale(...zoomed);
 }
+const upTo = (most, y, words) => (most > y * 1.005 ? ` (up to ${words(most, true)})` : "");
 function reachByKey(head) {
   head.tabIndex = 0;
   head.setAttribute("role", "button");
