@@ -26,7 +26,7 @@ from result_scene import (
     with_record,
 )
 
-from dovetail.record.result import Contrast
+from dovetail.record.result import IF_KNOWN, Contrast
 from dovetail.report.changes import changes, paired
 from dovetail.report.comparison_tables import (
     changes_tables,
@@ -398,12 +398,15 @@ def test_a_row_told_true_lengths_looks_like_its_policy_on_the_whole_page():
     names = {"fifo": "fifo", "sjf": "sjf", "sjf, known": "sjf"}
     results = {name: runs[of] for name, of in names.items()}
     comparison = comparison_of(results, "fifo")
+    kind = pl.when(pl.col("policy") == "sjf, known").then(pl.lit(IF_KNOWN)).otherwise("kind")
+    comparison = replace(comparison, table=comparison.table.with_columns(kind.alias("kind")))
     marked = marks(results)
     assert marked["sjf, known"] == Mark(marked["sjf"].colour, is_told=True)
     assert marked["fifo"].colour != marked["sjf"].colour
     page = comparison_report(comparison)
     policies = {p["name"]: p for p in data_of(page)["policies"]}
     assert [p["told"] for p in policies.values()] == [False, False, True]
+    assert "2 policies on the same trace" in page
     assert policies["sjf, known"]["colour"] == policies["sjf"]["colour"]
     assert (policies["sjf"]["dash"], len(policies["sjf, known"]["dash"])) == (None, 2)
     told = f'<i class="swatch told" style="--paint: {marked["sjf"].colour}"></i>sjf, known'

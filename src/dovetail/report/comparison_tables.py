@@ -12,8 +12,23 @@ from dovetail.report.changes import LABELS, changes
 from dovetail.report.order import Mark, advised, best_of, marks, names_in_order, rows_in_order
 from dovetail.report.page import Cell, ColumnHead, PageTable, TableRow
 from dovetail.report.replay_words import departure_lines, replay_sentence
-from dovetail.report.run_tables import SPLIT_NAMES, TitledTable, sorted_groups, split_titles
-from dovetail.report.words import MISSING, count, duration, factor, percent, short_names
+from dovetail.report.run_tables import (
+    SPLIT_NAMES,
+    TitledTable,
+    group_name,
+    sorted_groups,
+    split_titles,
+)
+from dovetail.report.words import (
+    MISSING,
+    count,
+    duration,
+    factor,
+    known_words,
+    percent,
+    power_words,
+    short_names,
+)
 
 ROWS_MAX = 15
 """The groups of a split that the page shows; its CSV has all."""
@@ -107,8 +122,8 @@ def _ranking_cells(row: dict[str, float]) -> list[Cell]:
         _time(row["makespan_s"]),
         Cell(percent(row["gpu_utilization"]), row["gpu_utilization"]),
         Cell(count(row["preemptions"]), row["preemptions"]),
-        Cell(MISSING if is_recorded else str(row["knows"] or "nothing"), is_words=True),
-        Cell(MISSING if is_recorded else str(row["powers"] or "start only"), is_words=True),
+        Cell(MISSING if is_recorded else known_words(row), is_words=True),
+        Cell(MISSING if is_recorded else power_words(row), is_words=True),
     ]
 
 
@@ -153,7 +168,7 @@ def recorded_tables(comparison: Comparison) -> RecordBesideReplay | None:
             frame = _recorded_split(log, ours, key)
             heads = [ColumnHead(title), *WAIT_PAIR]
             shown = [
-                TableRow(str(r["group"]), [Cell(count(r["jobs"]), r["jobs"]), *_pair(r)])
+                TableRow(group_name(r["group"]), [Cell(count(r["jobs"]), r["jobs"]), *_pair(r)])
                 for r in frame.head(ROWS_MAX).to_dicts()
             ]
             listed = PageTable(f"recorded-by-{key}", heads, shown, frame)
@@ -261,7 +276,7 @@ def _changes_of(comparison: Comparison, name: str, number: int) -> Iterable[Titl
         gainers = frame.filter(pl.col("total_s") <= 0).tail(TOP_CHANGES)
         shown = [*losers.to_dicts(), *gainers.to_dicts()]
         most_s = max(abs(row["total_s"]) for row in shown)
-        rows = [TableRow(str(row["group"]), _change_cells(row, most_s)) for row in shown]
+        rows = [TableRow(group_name(row["group"]), _change_cells(row, most_s)) for row in shown]
         title = SPLIT_NAMES[label]
         listed = PageTable(
             f"changes-{number + 1}-by-{label}",
@@ -346,7 +361,7 @@ def _wait_table(comparison: Comparison, key: str, title: str) -> PageTable:
             Cell(duration(w), w, share=None if w is None else w / most_s, kind="bar") for w in waits
         ]
         jobs = Cell(count(row["jobs"]), row["jobs"])
-        rows.append(TableRow(str(row["group"]), [jobs, *cells]))
+        rows.append(TableRow(group_name(row["group"]), [jobs, *cells]))
     rest = len(frame) - len(rows)
     more = f"and {rest:,} more, with fewer jobs each" if rest else ""
     return PageTable(f"wait-by-{key}", heads, rows, frame, more=more)

@@ -13,22 +13,30 @@ from dataclasses import dataclass
 from dovetail.record.result import KNOWN_SUFFIX, RECORDED, Comparison, RunResult
 
 RECORDED_COLOUR = "#7d8590"
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31")
-"""Okabe and Ito's colours, distinct for colour-blind readers; black and yellow, which vanish on
-a dark or a white page, are left out."""
+PALETTE = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"),
+    *("#56b4e9", "#8c6d31", "#8a63d2", "#b5386e", "#8f9b1a"),
+)
+"""Okabe and Ito's colours, distinct for colour-blind readers, without black and yellow, which
+vanish on a dark or a white page, and four more. Beyond ten, lines and marks change their form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a row is marked: the colour of its policy, hatched where it is told true lengths."""
+    """How a row is marked: the colour of its policy, hatched where it is told true lengths.
+
+    `turn` counts how often the colours ran out before it.
+    """
 
     colour: str
     is_told: bool = False
+    turn: int = 0
 
 
 def marks(names: Iterable[str]) -> dict[str, Mark]:
     """Returns the mark of each row, from the names in the order of the command line."""
-    return {n: Mark(colour(place), is_told(n)) for n, place in colour_places(names).items()}
+    places = colour_places(names)
+    return {n: Mark(colour(at), is_told(n), max(at, 0) // len(PALETTE)) for n, at in places.items()}
 
 
 def is_told(name: str) -> bool:

@@ -20,7 +20,14 @@ import polars as pl
 
 from dovetail.record.result import RECORDED, Comparison, RunResult
 from dovetail.report.changes import LABELS
-from dovetail.report.order import colour, colour_places, in_order, is_told, names_in_order
+from dovetail.report.order import (
+    PALETTE,
+    colour,
+    colour_places,
+    in_order,
+    is_told,
+    names_in_order,
+)
 from dovetail.report.plots.canvas import Dash, dash
 from dovetail.report.plots.steps import Floats, StepSeries, over_edges, step_ends
 from dovetail.report.tables import GPU_SECOND_WORDS
@@ -90,6 +97,7 @@ def _policies(
                 "name": short[name],
                 "colour": colour(places[name]),
                 "told": is_told(name),
+                "turn": max(places[name], 0) // len(PALETTE),
                 "dash": _dash(dash(places[name], told=is_told(name))),
                 "baseline": name == baseline,
                 "recorded": name == RECORDED,

@@ -21,7 +21,7 @@ from dovetail.report.comparison_tables import (
     user_table,
     wait_tables,
 )
-from dovetail.report.order import best_of, names_in_order
+from dovetail.report.order import best_of, is_told, names_in_order
 from dovetail.report.page import CHART_SCRIPTS, Picture, render
 from dovetail.report.page_data import page_json
 from dovetail.report.run_tables import IMPORT_UNKNOWN, group_tables, import_table, numbers_tables
@@ -49,9 +49,12 @@ CAPTIONS = {
     "size": ("Times by job size", QUANTILES),
     "load": (
         "Load over time",
-        "Means over each instant drawn, of the whole cluster.",
+        "Means over each instant drawn, of the whole cluster; the pointer reads the greatest too.",
     ),
-    "queue": ("Jobs waiting and GPUs held", "Means over each instant drawn."),
+    "queue": (
+        "Jobs waiting and GPUs held",
+        "Means over each instant drawn; the pointer reads the greatest too.",
+    ),
     "nodes": ("Nodes over time", "Share of each node's GPUs that jobs hold."),
     "where": (
         "Where every GPU-second went",
@@ -128,9 +131,10 @@ def comparison_report(comparison: Comparison) -> str:
     if not results:
         raise ValueError("a comparison of no runs has no report")
     bound = comparison.bound.get("kind")
+    policies = sum(name != RECORDED and not is_told(name) for name in results)
     payers = changes_tables(comparison)
     values: dict[str, object] = {
-        "title": f"{len(results) - (RECORDED in results)} policies on the same trace",
+        "title": f"{count(policies)} {'policy' if policies == 1 else 'policies'} on the same trace",
         "policies": len(results),
         "where": _where(next(iter(results.values()))),
         "cautions": comparison.cautions,

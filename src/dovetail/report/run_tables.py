@@ -40,13 +40,18 @@ class TitledTable(NamedTuple):
 
 
 def split_titles(splits: dict[str, pl.DataFrame]) -> dict[str, str]:
-    """Returns the title of each split that has groups, in the order of the page."""
+    """Returns the title of each split that names groups, in the order of the page."""
     keys = [*SPLIT_NAMES, *sorted(key for key in splits if key not in SPLIT_NAMES)]
     return {
         key: SPLIT_NAMES.get(key, key.replace("_", " ").capitalize())
         for key in keys
-        if key in splits and len(splits[key])
+        if key in splits and len(splits[key]) and splits[key]["group"].to_list() != [""]
     }
+
+
+def group_name(group: object) -> str:
+    """Returns the name of a group as a table shows it; jobs may name none."""
+    return str(group) or "(none)"
 
 
 def sorted_groups(key: str, groups: pl.DataFrame) -> pl.DataFrame:
@@ -64,7 +69,7 @@ def group_tables(result: RunResult) -> list[TitledTable]:
         frame = sorted_groups(key, result.splits[key])
         rows = [
             TableRow(
-                str(row["group"]),
+                group_name(row["group"]),
                 [
                     Cell(count(row["jobs"]), row["jobs"]),
                     *(Cell(duration(row[k]), row[k]) for k in SPLIT_NUMBERS),

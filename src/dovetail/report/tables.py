@@ -23,7 +23,9 @@ from dovetail.report.words import (
     count,
     duration,
     factor,
+    known_words,
     percent,
+    power_words,
     run_sentence,
     short_names,
     size_order,
@@ -209,7 +211,7 @@ def knowledge(comparison: Comparison) -> Table:
         table.add_column(head, max_width=width, overflow="fold")
     for row in comparison.policies.to_dicts():
         name = str(row["policy"])
-        words = [row["knows"] or "nothing", row["powers"] or "start only"]
+        words = [known_words(row), power_words(row)]
         table.add_row(painted(short[name], mark_of[name]), *_cells(words))
     return table
 

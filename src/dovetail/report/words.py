@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 import polars as pl
@@ -244,6 +244,27 @@ def _addition(contrast: Contrast, short: dict[str, str]) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+LENGTH_WORDS = {
+    "known": "true lengths",
+    "predicted": "predicted lengths",
+    "limit": "time limits",
+    "noisy": "blurred lengths",
+}
+
+
+def known_words(row: Mapping[str, object]) -> str:
+    """Returns what a row of the table is told of a job."""
+    told = LENGTH_WORDS.get(str(row["forecast"] or "").partition(":")[0], "length")
+    knows = str(row["knows"] or "nothing").split(", ")
+    return ", ".join(told if what == "length" else what for what in knows)
+
+
+def power_words(row: Mapping[str, object]) -> str:
+    """Returns what a row of the table may do to running jobs."""
+    powers = str(row["powers"] or "none")
+    return "start only" if powers == "none" else powers
 
 
 PAYS = (("size_class", "jobs of {} GPUs"), ("account", "account {}"))

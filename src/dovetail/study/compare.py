@@ -257,11 +257,10 @@ def _notes(
     """Returns the notes that qualify the numbers of the table."""
     first = next(iter(runs.values()))
     notes = [_about_intervals(samples, replication)]
-    whys = {objection(trace, options, powers_of(p)) for p in policy_of.values()}
-    notes += [f"No bound: {why}." for why in sorted(whys - {""})]
+    notes += _unbounded(trace, options, policy_of)
     left_out = first.number("left_out") or 0
     if left_out:
-        notes.append(f"{left_out:.0f} jobs can never fit this cluster and were left out.")
+        notes.append(f"{left_out:,.0f} jobs can never fit this cluster and were left out.")
     linear = first.number("jobs_without_model") or 0
     powers = {name: policy.powers for name, policy in policy_of.items()}
     notes += limit_notes(trace, options, powers, len(trace) - int(linear))
@@ -273,8 +272,21 @@ def _notes(
             "with less."
         )
     if linear and any("resize" in p.powers for p in policy_of.values()):
-        notes.append(f"{linear:.0f} jobs have no model and scale linearly.")
+        notes.append(f"{linear:,.0f} jobs have no model and scale linearly.")
     return notes
+
+
+def _unbounded(trace: Trace, options: Options, policy_of: Mapping[str, Policy]) -> list[str]:
+    """Returns why no bound judges some policies; names them unless it is all."""
+    whys: dict[str, list[str]] = {}
+    for name, policy in policy_of.items():
+        if why := objection(trace, options, powers_of(policy)):
+            whys.setdefault(why, []).append(name.partition(":")[0])
+    few = len(policy_of)
+    return [
+        f"No bound{'' if len(names) == few else ' for ' + ', '.join(dict.fromkeys(names))}: {why}."
+        for why, names in sorted(whys.items())
+    ]
 
 
 def _cut_short(runs: Mapping[str, RunResult]) -> list[str]:

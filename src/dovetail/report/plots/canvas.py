@@ -90,6 +90,15 @@ def house_style() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def hatched(paint: str) -> Iterator[None]:
+    """Draws hatches in a colour: a patch takes it when it is made, and has no argument for it."""
+    import matplotlib as mpl
+
+    with mpl.rc_context({"hatch.color": paint}):
+        yield
+
+
 def sheet(height_in: float = 3.1, rows: int = 1) -> tuple[Figure, Sequence[Axes]]:
     """Returns an empty figure of our width and its axes, one above the other, sharing x."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -235,7 +244,7 @@ def spell_durations(axes: Axes, longest_s: float) -> None:
 
 DURATION_STEPS_S = (
     *(m * 10.0**e for e in range(-9, 1) for m in (1, 2, 5)),
-    *(10.0, 20.0, 60.0, 120.0, 300.0, 600.0, 1200.0),
+    *(10.0, 20.0, 60.0, 120.0, 300.0, 600.0, 1800.0),
     *(h * 3600.0 for h in (1, 2, 4, 6, 12, 24, 48)),
     *(d * 86400.0 for d in (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)),
 )

@@ -95,6 +95,7 @@ def queue_lengths(results: Results, order: Sequence[str] = ()) -> Figure:
             if len(steps):
                 axes.stairs(steps.mean, steps.edges / unit_s, baseline=None, **looks[name])
         axes.set_ylabel("waiting jobs")
+        axes.set_xlim(0, max(span_s(r) for r in results.values()) / unit_s)
         canvas.whole_counts(axes)
         canvas.grid(axes)
         legend(axes, len(results))

@@ -17,7 +17,7 @@ function element(tag, attributes = {}, ...children) {
 const DURATIONS = [1e-3, 1e-2, 0.1, 1, 10, 60, 600, 3600, 14400, 86400, 345600, 1382400, 5529600, 31536000, 315360000];
 const STEPS = [
   ...[-9, -8, -7, -6, -5, -4, -3, -2, -1, 0].flatMap((e) => [1, 2, 5].map((m) => m * 10 ** e)),
-  10, 20, 60, 120, 300, 600, 1200, ...[1, 2, 4, 6, 12, 24, 48].map((h) => h * 3600),
+  10, 20, 60, 120, 300, 600, 1800, ...[1, 2, 4, 6, 12, 24, 48].map((h) => h * 3600),
   ...[5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000].map((d) => d * 86400),
 ];
 function linear(greatest, ticksMax = 6) {
@@ -39,7 +39,7 @@ function logarithmic(least, greatest, marks, words, ticksMax, hasZero) {
 }
 const narrow = () => document.documentElement.clientWidth < 600;
 
-// rows: {group} | {name, colour, told, value, marks: [{kind, from, to, colour, tip}]}
+// rows: {group} | {name, colour, told, turn, value, marks: [{kind, from, to, colour, tip}]}
 function drawRows(into, axis, list, key = []) {
   const grid = axis.ticks.map(([x, words]) => element("i", { class: "gridline", style: { left: `${axis.at(x)}%` } }));
   const parts = list.map((row) => {
@@ -53,7 +53,7 @@ function drawRows(into, axis, list, key = []) {
       });
     });
     return element("div", { class: row.told ? "row told" : "row", tabindex: 0, "data-tip": row.tip },
-      element("span", { class: "name" }, swatch(row.colour, row.told), row.name),
+      element("span", { class: "name" }, swatch(row.colour, row), row.name),
       element("span", { class: "value" }, row.value),
       element("span", { class: "track" }, ...grid.map((line) => line.cloneNode()), ...marks));
   });
@@ -66,8 +66,9 @@ function drawRows(into, axis, list, key = []) {
     element("div", { class: "rows" }, ...(list.length > 12 ? [ruler("top")] : []), ...parts, ruler("")));
 }
 // A row that is told true lengths is hatched, as are its bars.
-function swatch(colour, told) {
-  return colour ? element("i", { class: told ? "swatch told" : "swatch", style: { "--paint": colour } }) : "";
+function swatch(colour, of = {}) {
+  const kind = `swatch${of.told ? " told" : ""}${of.turn ? ` turn${of.turn % 3}` : ""}`;
+  return colour ? element("i", { class: kind, style: { "--paint": colour } }) : "";
 }
 const hatched = (colour) => `repeating-linear-gradient(135deg, ${colour} 0 2px, transparent 2px 4px)`;
 
@@ -95,8 +96,8 @@ function drawLines(into, lines) {
       y: { range: () => [0, lines.yMax || 1] },
     },
     axes: [
-      { ...plain, label: lines.xName, labelSize: 22, size: 34, splits: (u) => lines.xTicks(u.scales.x.min, u.scales.x.max, u.width / 70), values: (u, at) => at.map(lines.xWords), filter: (u, at) => at },
-      { ...plain, size: 52, values: (u, at) => at.map(lines.yWords) },
+      { ...plain, label: lines.xName, labelSize: 22, size: 34, splits: (u) => lines.xTicks(u.scales.x.min, u.scales.x.max, u.width / 70), values: (u, at) => at.map((x) => lines.xWords(x)), filter: (u, at) => at },
+      { ...plain, size: 52, values: (u, at) => at.map((y) => lines.yWords(y)) },
     ],
     series: [
       { label: lines.xName, value: (u, x) => (x === null ? "" : lines.xWords(x, true)) },
