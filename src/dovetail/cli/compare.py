@@ -74,8 +74,7 @@ def compare(
       dovetail compare month.csv --policies fifo,backfill,sjf,srtf --cluster 32x8 -o report
     """
     from dovetail.core.units import DAY_S
-    from dovetail.study.compare import Replication
-    from dovetail.study.compare import compare as run
+    from dovetail.study import compare as study
     from dovetail.study.left_out import as_sentence, check_left_out
     from dovetail.study.option_texts import check_window, read_options, split_policies
     from dovetail.study.traces import with_models
@@ -87,13 +86,13 @@ def compare(
         check_window(jobs, options)
         cautions = [as_sentence(note) for note in check_left_out(jobs, options)]
         with bar("comparing", 1.0) as show:
-            comparison = run(
+            comparison = study.compare(
                 jobs,
                 split_policies(policies),
                 options,
                 baseline=baseline,
                 site=site,
-                replication=Replication(windows, window_days * DAY_S, seeds),
+                replication=study.Replication(windows, window_days * DAY_S, seeds),
                 assign=with_models if assign_models else None,
                 processes=processes,
                 keep_spans=folder is not None,
@@ -103,7 +102,7 @@ def compare(
             )
         _write(comparison, folder)
     _print(comparison, as_json)
-    if output is not None and not as_json:
+    if output and not as_json:
         click.echo(f"written to {output}, report: {output / 'report.html'}", err=True)
 
 
