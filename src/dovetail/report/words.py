@@ -92,6 +92,10 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
         alone = bases.count(base) == 1
         whole = len(name) <= SHORT_NAME_WIDTH and name == " ".join(name.split())
         short[name] = base if alone else name if whole else f"{base} #{seen[base]}"
+        policy = name.removesuffix(KNOWN)
+        if name != policy and policy in short and not (alone or whole):
+            # The number is that of the policy, and stands with its name.
+            short[name] = short[policy] + KNOWN
     return short
 
 
