@@ -26,6 +26,7 @@ from result_scene import (
     with_record,
 )
 
+from dovetail.record.result import IF_KNOWN, Contrast
 from dovetail.report.changes import changes, paired
 from dovetail.report.comparison_tables import (
     changes_tables,
@@ -37,8 +38,10 @@ from dovetail.report.comparison_tables import (
     wait_frame,
     wait_tables,
 )
+from dovetail.report.order import Mark, marks
 from dovetail.report.page import PageTable
 from dovetail.report.page_data import job_rows
+from dovetail.report.plots import canvas
 from dovetail.report.report import (
     comparison_report,
     run_report,
@@ -254,7 +257,8 @@ def test_waits_are_those_of_the_splits_a_column_for_each_policy_in_order():
     for name in names:
         split = comparison.results[name].splits["size_class"]
         waits = dict(split.select("group", "avg_wait_s").iter_rows())
-        assert frame[f"wait_s {name}"].to_list() == [waits[g] for g in frame["group"]]
+        shown = frame[f"wait_s {name}"].to_list()
+        assert shown == [round(waits[g], 3) for g in frame["group"]]
 
 
 def test_the_record_stands_beside_the_replay_of_the_baseline():
@@ -276,6 +280,30 @@ def column(text: str, kind: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(text), kind)
 
 
+def unlike(part: dict, base: np.ndarray) -> np.ndarray:
+    """Returns a column that is packed as its difference from another."""
+    if "all" in part:
+        return column(part["all"], "<f4")
+    made = base.copy()
+    made[column(part["at"], "<u2")] = column(part["to"], "<f4")
+    return made
+
+
+def times_of(data: dict) -> list[dict[str, np.ndarray]]:
+    """Returns the times of each policy, as the scripts of the page read them."""
+    nothing, found = np.zeros(data["jobs"]["rows"], "<f4"), []
+    for wait, start, run in zip(
+        *(data["jobs"][key] for key in ("wait", "start", "run")), strict=True
+    ):
+        wait_s = unlike(wait, nothing)
+        run_s = unlike(run, nothing if run["base"] < 0 else found[run["base"]]["run"])
+        start_s = unlike(start, wait_s)
+        found.append(
+            {"wait": wait_s, "time_to_start": start_s, "run": run_s, "jct": wait_s + run_s}
+        )
+    return found
+
+
 def test_the_scripts_are_given_each_job_as_it_was():
     comparison = pair(150)
     data = data_of(comparison_report(comparison))
@@ -283,12 +311,22 @@ def test_the_scripts_are_given_each_job_as_it_was():
     for place, name in enumerate(("sjf", "fifo")):
         jobs = comparison.results[name].jobs
         for key in ("jct", "wait", "time_to_start"):
-            found = column(data["jobs"][key][place], "<f4")
-            assert found.tolist() == jobs[f"{key}_s"].cast(pl.Float32).to_list()
+            found = times_of(data)[place][key]
+            assert found.tolist() == pytest.approx(jobs[f"{key}_s"].to_list(), rel=1e-6, abs=2e-3)
     users = data["jobs"]["labels"]["user"]
-    named = [users["names"][i] for i in column(users["of"], "<u2")]
+    named = [users["names"][i] for i in column(users["of"], "<u1")]
     assert named == comparison.results["fifo"].jobs["user"].to_list()
     assert data["jobs"]["joined"] is False
+
+
+def test_a_policy_that_runs_jobs_as_long_as_another_costs_the_page_little():
+    comparison = pair(2000)
+    results = {f"{name}-{i}": run for i in range(9) for name, run in comparison.results.items()}
+    many = comparison_of(results, "fifo-0")
+    jobs = data_of(comparison_report(many))["jobs"]
+    packed = len(json.dumps([jobs[key] for key in ("wait", "start", "run")]))
+    # As float32 in base64, each of three columns of a policy would be 5.3 bytes a job.
+    assert packed < 0.5 * len(results) * 3 * 2000 * 16 / 3
 
 
 @given(st.integers(1, 400), st.integers(1, 60), st.integers(0, 3))
@@ -339,7 +377,7 @@ def test_a_report_of_a_hundred_thousand_jobs_stays_small():
     assert len(page.encode()) < 3_000_000
     data = data_of(page)
     assert data["jobs"]["joined"] and data["jobs"]["count"] == 100_000
-    weight, jct_s = column(data["jobs"]["weight"], "<u4"), column(data["jobs"]["jct"][0], "<f4")
+    weight, jct_s = column(data["jobs"]["weight"], "<u4"), times_of(data)[0]["jct"]
     assert np.average(jct_s, weights=weight) == pytest.approx(jobs["jct_s"].mean(), rel=1e-5)
 
 
@@ -353,3 +391,47 @@ def test_a_report_of_seven_policies_and_eight_thousand_jobs_stays_small():
     page = comparison_report(comparison_of(results, "policy-0"))
     assert data_of(page)["jobs"]["rows"] == 8000
     assert len(page.encode()) < 3_000_000
+
+
+def test_a_row_told_true_lengths_looks_like_its_policy_on_the_whole_page():
+    runs = pair(120).results
+    names = {"fifo": "fifo", "sjf": "sjf", "sjf, known": "sjf"}
+    results = {name: runs[of] for name, of in names.items()}
+    comparison = comparison_of(results, "fifo")
+    kind = pl.when(pl.col("policy") == "sjf, known").then(pl.lit(IF_KNOWN)).otherwise("kind")
+    comparison = replace(comparison, table=comparison.table.with_columns(kind.alias("kind")))
+    marked = marks(results)
+    assert marked["sjf, known"] == Mark(marked["sjf"].colour, is_told=True)
+    assert marked["fifo"].colour != marked["sjf"].colour
+    page = comparison_report(comparison)
+    policies = {p["name"]: p for p in data_of(page)["policies"]}
+    assert [p["told"] for p in policies.values()] == [False, False, True]
+    assert "2 policies on the same trace" in page
+    assert policies["sjf, known"]["colour"] == policies["sjf"]["colour"]
+    assert (policies["sjf"]["dash"], len(policies["sjf, known"]["dash"])) == (None, 2)
+    told = f'<i class="swatch told" style="--paint: {marked["sjf"].colour}"></i>sjf, known'
+    plain = f'<i class="swatch" style="--paint: {marked["sjf"].colour}"></i>sjf'
+    # Head of a column of waits, rows of the ranking and of the GPU-time, who pays.
+    assert page.count(told) >= 4
+    assert page.count(plain) >= 4
+    assert f'{marked["sjf"].colour}"></i>sjf, known' in page.replace(" told", "")
+    looks = canvas.looks(results)
+    assert looks["sjf, known"]["color"] == looks["sjf"]["color"]
+    assert looks["sjf, known"]["linestyle"] != looks["sjf"]["linestyle"]
+    names = comparison.ranked["policy"].to_list()
+    assert [p["name"] for p in data_of(page)["policies"]] == names
+
+
+def test_who_pays_opens_on_what_could_be_deployed():
+    runs = pair(120).results
+    results = {"fifo": runs["fifo"], "fast": runs["sjf"], "today": runs["sjf"]}
+    told = Contrast("today", "today", "fifo", 120, 0.8, 0.7, 0.9)
+    comparison = replace(comparison_of(results, "fifo"), contrasts=[told])
+    assert comparison.deployable == "today"
+    payers = changes_tables(comparison)
+    assert {one.name: one.is_open for one in payers} == {"fast": False, "today": True}
+    (note,) = [one.note for one in payers if one.note]
+    assert note == "best that could be deployed today"
+    shown = {row.name: row for row in ranking_table(comparison).rows}
+    assert shown["today"].is_best and not shown["fast"].is_best
+    assert "best that could be deployed today" in shown["today"].note

@@ -157,6 +157,54 @@ def test_colours_and_order_of_policies_are_the_same_in_tables_and_pictures(open_
     assert table[0] == ["recorded", "#7d8590"]
 
 
+@pytest.fixture(scope="module")
+def crowded_file(tmp_path_factory) -> Path:
+    """Writes the report of twenty rows with long names; half of them are told true lengths."""
+    path = tmp_path_factory.mktemp("crowded") / "report.html"
+    runs = pair(200).results
+    names = ["fifo", *(f"a-policy-{i:02d}-of-a-file:x=1" for i in range(9))]
+    results = {n: runs["fifo" if n == "fifo" else "sjf"] for n in names}
+    results |= {f"{name}, known": run for name, run in results.items()}
+    write_comparison_report(comparison_of(results, "fifo"), path)
+    return path
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_rows_with_known_lengths_look_like_their_policies_and_no_name_is_cut(
+    open_page, crowded_file, width
+):
+    page = open_page(crowded_file, width)
+    assert overflowing(page) == []
+    cut = page.evaluate(
+        "[...document.querySelectorAll('.name')]"
+        ".filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+    )
+    assert cut == 0
+    marks = page.evaluate(
+        """() => {
+            const rows = [...document.querySelectorAll("[data-chart=mean] .row:not(.axis)")];
+            return rows.map((row) => [
+                row.querySelector(".name").innerText.trim(),
+                row.querySelector(".swatch").style.getPropertyValue("--paint"),
+                row.classList.contains("told"),
+                getComputedStyle(row.querySelector(".dot")).borderTopWidth,
+            ]);
+        }"""
+    )
+    assert len(marks) == 20
+    colours = {name: paint for name, paint, _, _ in marks}
+    for name, paint, told, border in marks:
+        assert (told, border) == (name.endswith(", known"), "2px" if told else "0px")
+        assert paint == colours[name.removesuffix(", known")] if told else True
+    assert len(set(colours.values())) == 10
+    lines = page.evaluate(
+        "[...drawnLines.values()][0].plot.series.slice(1)"
+        ".map((one) => [one.label, one.dash ?? null])"
+    )
+    dashes = dict(lines)
+    assert dashes["fifo"] is None and len(dashes["fifo, known"]) == 2
+
+
 def test_the_pointer_reads_exact_values(open_page, report_file, tmp_path):
     comparison = pair(200)
     write_comparison_report(comparison, tmp_path / "report.html")

@@ -16,7 +16,6 @@ from dovetail.cli.options import (
     output_folder,
     processes_option,
     refuse_unused,
-    say_left_out,
     world_options,
 )
 from dovetail.cli.progress import bar, busy
@@ -27,7 +26,9 @@ if TYPE_CHECKING:
     from dovetail.study.option_texts import OptionTexts
     from dovetail.study.options import Options
 
-DEMO_POLICIES = "fifo backfill sjf srtf srsf tiresias gittins"
+DEMO_POLICIES = "fifo backfill sjf srtf srsf tiresias gittins afs-p"
+DEMO_ELASTIC = 0.5
+"""The share of the demo's jobs that may be resized: an assumption, as logs do not mark them."""
 
 
 @click.command()
@@ -76,34 +77,34 @@ def compare(
       dovetail compare month.csv --policies fifo,backfill,sjf,srtf --cluster 32x8 -o report
     """
     from dovetail.core.units import DAY_S
-    from dovetail.study.compare import Replication
-    from dovetail.study.compare import compare as run
-    from dovetail.study.folder import write_comparison
+    from dovetail.study import compare as study
+    from dovetail.study.left_out import as_sentence, check_left_out
     from dovetail.study.option_texts import read_options, split_policies
     from dovetail.study.traces import with_models
+    from dovetail.traces.loss import import_sentence
 
     options = read_options(option_texts)
     with output_folder(output) as folder:
         jobs = _loaded(trace, format_name, options, windows)
-        say_left_out(jobs, options, as_json)
+        cautions = [as_sentence(note) for note in check_left_out(jobs, options)]
         with bar("comparing", 1.0) as show:
-            comparison = run(
+            comparison = study.compare(
                 jobs,
                 split_policies(policies),
                 options,
                 baseline=baseline,
                 site=site,
-                replication=Replication(windows, window_days * DAY_S, seeds),
+                replication=study.Replication(windows, window_days * DAY_S, seeds),
                 assign=with_models if assign_models else None,
                 processes=processes,
                 keep_spans=folder is not None,
                 progress=show,
+                cautions=cautions,
+                notes=[import_sentence(jobs)],
             )
-        if folder is not None:
-            with busy("writing"):
-                write_comparison(comparison, folder)
+        _write(comparison, folder)
     _print(comparison, as_json)
-    if output is not None and not as_json:
+    if output and not as_json:
         click.echo(f"written to {output}, report: {output / 'report.html'}", err=True)
 
 
@@ -141,28 +142,30 @@ def demo(
 ) -> None:
     """Generate a trace of one month, compare policies on it and write a report.
 
+    Every job has a time limit, one in four the longest; half of the jobs are elastic.
+
     \b
     Example:
       dovetail demo -o demo-report
     """
     from dovetail.forecast.available import AVAILABLE
     from dovetail.study.compare import compare as run
-    from dovetail.study.folder import write_comparison
     from dovetail.study.option_texts import split_policies
     from dovetail.study.options import Options
     from dovetail.traces.canonical import write_trace
     from dovetail.traces.cluster_file import read_cluster
     from dovetail.traces.generate import Recipe, generate
+    from dovetail.traces.transform import adopted
 
     machines = read_cluster(cluster)
     recipe = Recipe(
-        "philly-like", jobs=jobs, days=days, load=load, cluster_gpus=machines.gpus, seed=seed
+        "philly-like", jobs, days, seed, load, cluster_gpus=machines.gpus, time_limits=1.0
     )
     with output_folder(output) as folder:
-        trace = generate(recipe)
+        trace = adopted(generate(recipe), elastic=DEMO_ELASTIC, seed=seed)
         click.echo(
             f"{len(trace)} jobs in {days:g} days, offered load {load:g} on {machines.gpus} GPUs, "
-            f"seed {seed}",
+            f"each with a time limit, {DEMO_ELASTIC:.0%} elastic, seed {seed}",
             err=True,
         )
         with bar("comparing", 1.0) as show:
@@ -175,14 +178,21 @@ def demo(
                 progress=show,
             )
         if folder is not None:
-            with busy("writing the report"):
-                write_trace(trace, folder / "trace.csv")
-                write_comparison(comparison, folder)
+            write_trace(trace, folder / "trace.csv")
+        _write(comparison, folder)
     _print(comparison, as_json)
     if output is not None and not as_json:
         again = f'--policies "{policies}" --cluster {cluster} --seed {seed}'
         click.echo(f"\nReport with plots: {output / 'report.html'}")
         click.echo(f"To repeat: dovetail compare {output / 'trace.csv'} {again}")
+
+
+def _write(comparison: Comparison, folder: Path | None) -> None:
+    from dovetail.study.folder import write_comparison
+
+    if folder is not None:
+        with busy("writing the report"):
+            write_comparison(comparison, folder)
 
 
 def _print(comparison: Comparison, as_json: bool) -> None:

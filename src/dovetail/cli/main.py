@@ -45,7 +45,7 @@ COMMANDS = {
     "tenants": ("top", "List queues, accounts and users, and what each holds and used."),
     "drain": ("top", "Stop placing jobs on a node."),
     "history": ("history", "Show or export the history of the jobs."),
-    "demo": ("compare", "Compare seven policies on a generated trace."),
+    "demo": ("compare", "Compare eight policies on a generated trace."),
 }
 """The module in this package that has each command under its name, and the summary."""
 

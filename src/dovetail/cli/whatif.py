@@ -16,6 +16,7 @@ from dovetail.cli.options import (
     output_folder,
     processes_option,
     refuse_unused,
+    say_lost_rows,
     world_options,
 )
 from dovetail.cli.progress import bar, busy
@@ -110,6 +111,7 @@ def whatif(
     refuse_unused("--longer-jobs", "--time-limit", used=bool(time_limit))
     jobs = load_trace(trace, format_name, options.seed if assign_models else None)
     check_window(jobs, options)
+    say_lost_rows(jobs, options.left_out_max, as_json)
     premise = Premise(jobs, options, longer_jobs == "exempt", _defaults())
     with output_folder(output) as folder:
         if target:

@@ -1,6 +1,8 @@
 """The numbers behind the pictures of a page, as compact JSON that its scripts read.
 
-Columns are little-endian arrays in base64. Each job is a row while all policies together have
+Columns are little-endian arrays in base64, and of a column that is nearly like another only the
+rows where it differs: waits are mostly 0, and most jobs run as long under one policy as under
+another. Each job is a row while all policies together have
 at most `VALUES_MAX` of them; beyond that, jobs of one user, account, queue and size with
 similar JCTs are joined: a joined row holds their exact means and their number, so means stay
 exact and only the steps of a distribution grow. Which it is, the page says.
@@ -18,9 +20,16 @@ import polars as pl
 
 from dovetail.record.result import RECORDED, Comparison, RunResult
 from dovetail.report.changes import LABELS
-from dovetail.report.order import colour, colour_places, in_order
-from dovetail.report.plots.canvas import dash
-from dovetail.report.plots.steps import Floats, over_edges, step_ends
+from dovetail.report.order import (
+    PALETTE,
+    colour,
+    colour_places,
+    in_order,
+    is_told,
+    names_in_order,
+)
+from dovetail.report.plots.canvas import Dash, dash
+from dovetail.report.plots.steps import Floats, StepSeries, over_edges, step_ends
 from dovetail.report.tables import GPU_SECOND_WORDS
 from dovetail.report.words import short_names, size_order
 
@@ -32,7 +41,9 @@ BINS = 1000
 OTHERS = "(all others)"
 EVERY = "(all)"
 TIMES = ("jct_s", "wait_s", "time_to_start_s")
-SERIES = ("waiting", "held_gpus", "cluster_efficiency", "blocking_index")
+SERIES = ("waiting", "held_gpus")
+LOAD_SERIES = (*SERIES, "cluster_efficiency", "blocking_index")
+"""What the pictures over time show of several policies, and of one run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +65,12 @@ def page_json(
     results: Mapping[str, RunResult], baseline: str, comparison: Comparison | None = None
 ) -> str:
     """Returns the data of a page as JSON that is safe inside a script element."""
-    names = in_order(results)
+    names = in_order(results) if comparison is None else names_in_order(comparison)
     rows = job_rows({name: results[name] for name in names}, max(1, VALUES_MAX // len(names)))
     whole = {
-        "policies": _policies(results, baseline, comparison),
+        "policies": _policies(names, results, baseline, comparison),
         "jobs": _jobs(rows, len(names)),
-        "series": _series([results[name] for name in names]),
+        "series": _series([results[name] for name in names], SERIES if comparison else LOAD_SERIES),
         "spending": [_spending(results[name]) for name in names],
     }
     text = json.dumps(whole, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -67,13 +78,17 @@ def page_json(
 
 
 def _policies(
-    results: Mapping[str, RunResult], baseline: str, comparison: Comparison | None
+    names: Sequence[str],
+    results: Mapping[str, RunResult],
+    baseline: str,
+    comparison: Comparison | None,
 ) -> list[dict[str, object]]:
-    short, places = short_names(results), colour_places(results)
+    every = list(results) if comparison is None else [*results, *comparison.table["policy"]]
+    short, places = short_names(every), colour_places(every)
     table = comparison.table.fill_nan(None).to_dicts() if comparison else []
     rows = {str(row["policy"]): row for row in table}
     found: list[dict[str, object]] = []
-    for name in in_order(results):
+    for name in names:
         row = rows.get(name, {})
         mean_s = row.get("avg_jct_s") if row else results[name].number("avg_jct_s")
         times_bound = row.get("x_bound") or results[name].number("x_bound")
@@ -81,7 +96,9 @@ def _policies(
             {
                 "name": short[name],
                 "colour": colour(places[name]),
-                "dash": _dash(places[name]),
+                "told": is_told(name),
+                "turn": max(places[name], 0) // len(PALETTE),
+                "dash": _dash(dash(places[name], told=is_told(name))),
                 "baseline": name == baseline,
                 "recorded": name == RECORDED,
                 "mean": _finite(mean_s),
@@ -93,9 +110,8 @@ def _policies(
     return found
 
 
-def _dash(place: int) -> list[float] | None:
+def _dash(style: Dash) -> list[float] | None:
     """Returns the lengths of strokes and gaps in the pixels of a line 1.6 wide; None: solid."""
-    style = dash(place)
     return None if isinstance(style, str) else [1.6 * length for length in style[1]]
 
 
@@ -191,27 +207,65 @@ def _jobs(rows: JobRows, policies: int) -> dict[str, object]:
             # One group alone needs no column of zeros.
             label: {
                 "names": rows.names[label],
-                "of": _packed(frame[label].to_numpy(), "<u2") if len(rows.names[label]) > 1 else "",
+                "of": _places(frame[label].to_numpy(), len(rows.names[label])),
             }
             for label in LABELS
         },
-        "weight": _packed(frame["weight"].to_numpy(), "<u4"),
+        "weight": _packed(frame["weight"].to_numpy(), "<u4") if rows.are_joined else "",
         "submit": _packed(frame["submit_s"].to_numpy(), "<f4"),
-        **{
-            time.removesuffix("_s"): [
-                _packed(frame[f"{time}:{i}"].fill_null(float("nan")).to_numpy(), "<f4")
-                for i in range(policies)
-            ]
-            for time in TIMES
-        },
+        **_times(frame, policies),
     }
+
+
+def _places(of: np.ndarray[tuple[int, ...], np.dtype[np.generic]], groups: int) -> str:
+    """Returns the group of each row, in one byte where that is enough; empty for one group."""
+    return "" if groups <= 1 else _packed(of, "<u1" if groups <= 256 else "<u2")
+
+
+def _times(frame: pl.DataFrame, policies: int) -> dict[str, object]:
+    """Returns the waits, the times to the first start and the times not waited, by policy.
+
+    A JCT is the sum of wait and the rest. Milliseconds are kept.
+    """
+
+    def column(time: str, i: int) -> Floats:
+        return frame[f"{time}:{i}"].fill_null(float("nan")).round(3).to_numpy()
+
+    found: dict[str, list[dict[str, object]]] = {"wait": [], "start": [], "run": []}
+    runs: list[Floats] = []
+    for i in range(policies):
+        wait_s = column("wait_s", i).astype("<f4")
+        found["wait"].append(_unlike(wait_s, np.zeros_like(wait_s)))
+        found["start"].append(_unlike(column("time_to_start_s", i).astype("<f4"), wait_s))
+        # Without the wait, because both are rounded: the sum must be the JCT.
+        run_s = (column("jct_s", i) - wait_s.astype(np.float64)).round(3).astype("<f4")
+        base = min(
+            range(i), key=lambda j: int(_differs(run_s, runs[j]).sum()), default=-1
+        )  # the policy with most jobs that run as long
+        against = np.zeros_like(run_s) if base < 0 else runs[base]
+        found["run"].append({"base": base, **_unlike(run_s, against)})
+        runs.append(run_s)
+    return dict(found)
+
+
+def _differs(one: Floats, other: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    return np.asarray((one != other) & ~(np.isnan(one) & np.isnan(other)))
+
+
+def _unlike(values: Floats, base: Floats) -> dict[str, object]:
+    """Returns a column as what differs from another, or whole where that is shorter."""
+    rows = np.flatnonzero(_differs(values, base))
+    place = "<u2" if len(values) <= 1 << 16 else "<u4"
+    if len(rows) * (4 + np.dtype(place).itemsize) >= 4 * len(values):
+        return {"all": _packed(values, "<f4")}
+    return {"at": _packed(rows, place), "to": _packed(values[rows], "<f4")}
 
 
 def _packed(values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], kind: str) -> str:
     return base64.b64encode(np.asarray(values).astype(kind).tobytes()).decode()
 
 
-def _series(results: Sequence[RunResult]) -> dict[str, object]:
+def _series(results: Sequence[RunResult], shown: Sequence[str]) -> dict[str, object]:
     end_s = max((r.lasted_s for r in results), default=0.0)
     capacity = [r.series["capacity_gpus"].max() for r in results if len(r.series)]
     found: dict[str, object] = {
@@ -220,20 +274,22 @@ def _series(results: Sequence[RunResult]) -> dict[str, object]:
         "capacity": max((c for c in capacity if isinstance(c, int | float)), default=0),
     }
     if end_s <= 0:
-        return {**found, **{column: [] for column in SERIES}}
+        return {**found, **{column: [] for column in (*shown, "most_waiting")}}
     edges = np.linspace(0.0, end_s, BINS + 1)
-    for column in SERIES:
-        means = [_binned(result, column, edges) for result in results]
-        found[column] = [_packed(mean, "<f4") for mean in means]
+    for column in shown:
+        steps = [_binned(result, column, edges) for result in results]
+        found[column] = [_packed(one.mean, "<f4") for one in steps]
+        if column == "waiting":
+            found["most_waiting"] = [_packed(one.greatest, "<f4") for one in steps]
     return found
 
 
-def _binned(result: RunResult, column: str, edges: Floats) -> Floats:
-    """Returns the mean of each bin; NaN where the run recorded nothing."""
+def _binned(result: RunResult, column: str, edges: Floats) -> StepSeries:
+    """Returns mean and extremes of each bin; NaN where the run recorded nothing."""
     values = result.series[column].cast(pl.Float64).fill_null(float("nan")).to_numpy()
     since_s = result.series["t_s"].to_numpy() - result.origin_s
     start, stop, values = step_ends(since_s, values, result.lasted_s)
-    return over_edges(start, stop, values, edges).mean
+    return over_edges(start, stop, values, edges)
 
 
 def _spending(result: RunResult) -> dict[str, float]:

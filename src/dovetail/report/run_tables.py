@@ -40,13 +40,18 @@ class TitledTable(NamedTuple):
 
 
 def split_titles(splits: dict[str, pl.DataFrame]) -> dict[str, str]:
-    """Returns the title of each split that has groups, in the order of the page."""
+    """Returns the title of each split that names groups, in the order of the page."""
     keys = [*SPLIT_NAMES, *sorted(key for key in splits if key not in SPLIT_NAMES)]
     return {
         key: SPLIT_NAMES.get(key, key.replace("_", " ").capitalize())
         for key in keys
-        if key in splits and len(splits[key])
+        if key in splits and len(splits[key]) and splits[key]["group"].to_list() != [""]
     }
+
+
+def group_name(group: object) -> str:
+    """Returns the name of a group as a table shows it; jobs may name none."""
+    return str(group) or "(none)"
 
 
 def sorted_groups(key: str, groups: pl.DataFrame) -> pl.DataFrame:
@@ -64,7 +69,7 @@ def group_tables(result: RunResult) -> list[TitledTable]:
         frame = sorted_groups(key, result.splits[key])
         rows = [
             TableRow(
-                str(row["group"]),
+                group_name(row["group"]),
                 [
                     Cell(count(row["jobs"]), row["jobs"]),
                     *(Cell(duration(row[k]), row[k]) for k in SPLIT_NUMBERS),
@@ -102,6 +107,24 @@ def numbers_tables(result: RunResult) -> list[PageTable]:
         )
         for start in starts
     ]
+
+
+def import_table(result: RunResult) -> PageTable | None:
+    """Returns what an import made of the rows of the log, None where nobody knows."""
+    trace = result.manifest.get("trace")
+    record = trace.get("import") if isinstance(trace, dict) else None
+    if not isinstance(record, dict):
+        return None
+    counts = {str(what): int(number) for what, number in record["counts"].items()}
+    rows = [TableRow(what, [Cell(count(number), number)]) for what, number in counts.items()]
+    frame = pl.DataFrame({"what": list(counts), "rows": list(counts.values())})
+    heads = [ColumnHead(f"rows of {record['source']} ({record['format']})"), ColumnHead("rows")]
+    return PageTable("import", heads, rows, frame, kind="plain")
+
+
+IMPORT_UNKNOWN = (
+    "The trace does not say how it was imported: what was left out of its log is not known."
+)
 
 
 def _spelled(key: str, value: float | int | str) -> str:

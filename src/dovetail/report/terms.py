@@ -57,6 +57,22 @@ TERMS = {
         "What the policy is told of a job. True lengths are known in no real cluster: such rows "
         "show what knowing them would be worth.",
     ),
+    "deployable": Term(
+        "deployed today",
+        "Starts jobs, does nothing else to them, and knows only what a site knows: users' time "
+        "limits, or lengths predicted from earlier jobs.",
+    ),
+    "preemption": Term(
+        "preemption", "Taking the GPUs of a running job for another; it goes on later."
+    ),
+    "known": Term(
+        "known lengths",
+        "Rows with “known” are the same policy, told how long each job will run. They are hatched, "
+        "dashed and hollow.",
+    ),
+    "elasticity": Term(
+        "elasticity", "Jobs run on more or fewer GPUs than they asked for, if they allow it."
+    ),
     "powers": Term("may", "What the policy may do to a running job; else it only starts jobs."),
     "change": Term("change of the mean", "Mean JCT under the policy less that under the baseline."),
     "total": Term(

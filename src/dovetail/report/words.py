@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 import polars as pl
 
-from dovetail.record.result import RECORDED, Comparison, Contrast, RunResult
+from dovetail.record.result import AGAINST_TODAY, RECORDED, Comparison, Contrast, RunResult
 
 MISSING = "–"
 ABOUT_THE_SAME = 0.02
@@ -92,6 +92,10 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
         alone = bases.count(base) == 1
         whole = len(name) <= SHORT_NAME_WIDTH and name == " ".join(name.split())
         short[name] = base if alone else name if whole else f"{base} #{seen[base]}"
+        policy = name.removesuffix(KNOWN)
+        if name != policy and policy in short and not (alone or whole):
+            # The number is that of the policy, and stands with its name.
+            short[name] = short[policy] + KNOWN
     return short
 
 
@@ -176,8 +180,8 @@ def _answer(comparison: Comparison) -> str:
     asked = [name for c in comparison.contrasts for name in (c.policy, c.against)]
     short = short_names([*comparison.results, *comparison.ranked["policy"], *asked])
     first = comparison.contrasts[0]
-    is_baseline = first.asks not in ("today", "over site")
-    best = first.against if is_baseline else first.policy
+    is_baseline = first.asks not in AGAINST_TODAY
+    best = comparison.deployable
     is_replay = first.against == RECORDED and best == comparison.site
     text = f"Of what could be deployed today nothing beats {short[best]}"
     if is_replay:
@@ -201,7 +205,7 @@ def _bound_of(comparison: Comparison, name: str) -> str:
 
 def _additions(comparison: Comparison, short: dict[str, str]) -> str:
     """Returns the sentence on what more would add; empty if no row tells."""
-    more = [c for c in comparison.contrasts if c.asks not in ("today", "over site")]
+    more = [c for c in comparison.contrasts if c.asks not in AGAINST_TODAY]
     return f" {_capital('; '.join(_addition(c, short) for c in more))}." if more else ""
 
 
@@ -244,6 +248,27 @@ def _addition(contrast: Contrast, short: dict[str, str]) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+LENGTH_WORDS = {
+    "known": "true lengths",
+    "predicted": "predicted lengths",
+    "limit": "time limits",
+    "noisy": "blurred lengths",
+}
+
+
+def known_words(row: Mapping[str, object]) -> str:
+    """Returns what a row of the table is told of a job."""
+    told = LENGTH_WORDS.get(str(row["forecast"] or "").partition(":")[0], "length")
+    knows = str(row["knows"] or "nothing").split(", ")
+    return ", ".join(told if what == "length" else what for what in knows)
+
+
+def power_words(row: Mapping[str, object]) -> str:
+    """Returns what a row of the table may do to running jobs."""
+    powers = str(row["powers"] or "none")
+    return "start only" if powers == "none" else powers
 
 
 PAYS = (("size_class", "jobs of {} GPUs"), ("account", "account {}"))

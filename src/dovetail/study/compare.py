@@ -69,6 +69,7 @@ def compare(
     keep_spans: bool = False,
     progress: Progress | None = None,
     cautions: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> Comparison:
     """Returns the comparison of policies, given as texts, on one trace. Raises InputError.
 
@@ -77,7 +78,7 @@ def compare(
     trace) to the first that reserves, else the baseline. `processes` is the number of worker
     processes, 0 for one per core; the result does not depend on it. `keep_spans` keeps the
     placements over time of the best policy and the baseline, which a report plots. `cautions` are
-    what the caller must say first, as of jobs that were left out.
+    what the caller must say first, as of jobs that were left out, `notes` what it adds to ours.
     """
     whole = assign(trace, options.seed) if assign else trace
     options, inferred = with_inferred_capacity(options, whole)
@@ -101,14 +102,15 @@ def compare(
     samples = _samples(runs, flows, compared)
     means, ratios = intervals(samples, baseline, options.seed)
     measured = MeasuredRows(rows, runs, samples, means, ratios, baseline, site)
-    notes = _notes(whole, options, runs, samples, policy_of, replication)
+    said = _notes(whole, options, runs, samples, policy_of, replication)
+    said += [*told_lengths(options.forecast, rows), *inferred, *notes]
     comparison = Comparison(
         results=runs,
         baseline=baseline,
         table=_table(measured, windowed=compared.windowed),
         # Means of windows are not comparable with a bound of the whole trace.
         bound={} if compared.windowed else _bounds_dict(bounds),
-        notes=[*notes, *told_lengths(options.forecast, rows), *inferred],
+        notes=[note for note in said if note not in cautions],
         cautions=[*cautions, *_missing(options.forecast, rows, whole)],
         site=site,
     )
@@ -258,15 +260,15 @@ def _notes(
     """Returns the notes that qualify the numbers of the table."""
     first = next(iter(runs.values()))
     notes = [_about_intervals(samples, replication)]
-    whys = {objection(trace, options, powers_of(p)) for p in policy_of.values()}
-    notes += [f"No bound: {why}." for why in sorted(whys - {""})]
+    notes += _unbounded(trace, options, policy_of)
     left_out = first.number("left_out") or 0
     if left_out:
-        notes.append(f"{left_out:.0f} jobs can never fit this cluster and were left out.")
+        notes.append(f"{left_out:,.0f} jobs can never fit this cluster and were left out.")
     linear = first.number("jobs_without_model") or 0
     powers = {name: policy.powers for name, policy in policy_of.items()}
     notes += part_notes(trace.jobs)
     notes += limit_notes(trace, options, powers, len(trace) - int(linear))
+    notes += _cut_short(runs)
     notes += tenant_notes(
         on_cluster(trace, options.cluster).jobs, options.cluster, policy_of.values()
     )
@@ -276,8 +278,38 @@ def _notes(
             "with less."
         )
     if linear and any("resize" in p.powers for p in policy_of.values()):
-        notes.append(f"{linear:.0f} jobs have no model and scale linearly.")
+        notes.append(f"{linear:,.0f} jobs have no model and scale linearly.")
     return notes
+
+
+def _unbounded(trace: Trace, options: Options, policy_of: Mapping[str, Policy]) -> list[str]:
+    """Returns why no bound judges some policies; names them unless it is all."""
+    whys: dict[str, list[str]] = {}
+    for name, policy in policy_of.items():
+        if why := objection(trace, options, powers_of(policy)):
+            whys.setdefault(why, []).append(name.partition(":")[0])
+    few = len(policy_of)
+    return [
+        f"No bound{'' if len(names) == few else ' for ' + ', '.join(dict.fromkeys(names))}: {why}."
+        for why, names in sorted(whys.items())
+    ]
+
+
+def _cut_short(runs: Mapping[str, RunResult]) -> list[str]:
+    """Returns a note on policies under which more jobs reach their time limit than under others.
+
+    Such a job ends before its work is done, which shortens the policy's mean.
+    """
+    cut = {name: int(run.number("timed_out") or 0) for name, run in runs.items()}
+    fewest = min(cut.values())
+    more = {name.partition(":")[0]: n - fewest for name, n in cut.items() if n > fewest}
+    if not more:
+        return []
+    words = ", ".join(f"{jobs:,} more under {name}" for name, jobs in more.items())
+    return [
+        f"Jobs that run slower reach their time limit before their work is done: {words} than "
+        "under the policy with the fewest, which shortens its mean."
+    ]
 
 
 def _about_intervals(samples: Samples, replication: Replication) -> str:

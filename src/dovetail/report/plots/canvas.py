@@ -13,7 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from dovetail.report.order import PALETTE, colour_places
+from dovetail.report.order import PALETTE, colour_places, is_told
 from dovetail.report.order import colour as colour
 from dovetail.report.words import duration, short_names
 
@@ -30,7 +30,12 @@ DARK = "#1b1f24"
 """Text on a light bar: dark in every reader's colours."""
 
 Dash = str | tuple[int, tuple[float, ...]]
-DASHES: tuple[Dash, ...] = ("solid", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
+DASHES: tuple[Dash, ...] = ("solid", (0, (9, 2)), (0, (1, 1.2)), (0, (9, 2, 1, 2)))
+TOLD_DASHES: tuple[Dash, ...] = (
+    *((0, (3, 2)), (0, (3, 2, 1, 2)), (0, (3, 2, 1, 2, 1, 2)), (0, (1, 3))),
+)
+"""The lines of rows that are told true lengths, where their policy has the line of `DASHES`."""
+HATCH = "//////"
 
 GPU_SECOND_LOOKS = {
     "useful": ("useful work", "#0072b2", ""),
@@ -85,6 +90,15 @@ def house_style() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def hatched(paint: str) -> Iterator[None]:
+    """Draws hatches in a colour: a patch takes it when it is made, and has no argument for it."""
+    import matplotlib as mpl
+
+    with mpl.rc_context({"hatch.color": paint}):
+        yield
+
+
 def sheet(height_in: float = 3.1, rows: int = 1) -> tuple[Figure, Sequence[Axes]]:
     """Returns an empty figure of our width and its axes, one above the other, sharing x."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -96,9 +110,9 @@ def sheet(height_in: float = 3.1, rows: int = 1) -> tuple[Figure, Sequence[Axes]
     return figure, list(grid[:, 0])
 
 
-def dash(position: int) -> Dash:
+def dash(position: int, *, told: bool = False) -> Dash:
     """Returns the line style of the policy at a position: it turns when the colours run out."""
-    return DASHES[(max(position, 0) // len(PALETTE)) % len(DASHES)]
+    return (TOLD_DASHES if told else DASHES)[(max(position, 0) // len(PALETTE)) % len(DASHES)]
 
 
 def labels(names: Iterable[str]) -> dict[str, str]:
@@ -119,7 +133,9 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     """Returns how each policy's line looks, by its position among all policies."""
     short = labels(names)
     return {
-        name: Look(color=colour(place), linestyle=dash(place), label=short[name])
+        name: Look(
+            color=colour(place), linestyle=dash(place, told=is_told(name)), label=short[name]
+        )
         for name, place in colour_places(short).items()
     }
 
@@ -228,7 +244,7 @@ def spell_durations(axes: Axes, longest_s: float) -> None:
 
 DURATION_STEPS_S = (
     *(m * 10.0**e for e in range(-9, 1) for m in (1, 2, 5)),
-    *(10.0, 20.0, 60.0, 120.0, 300.0, 600.0, 1200.0),
+    *(10.0, 20.0, 60.0, 120.0, 300.0, 600.0, 1800.0),
     *(h * 3600.0 for h in (1, 2, 4, 6, 12, 24, 48)),
     *(d * 86400.0 for d in (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)),
 )

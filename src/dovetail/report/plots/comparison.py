@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from dovetail.record.result import Comparison
-from dovetail.report.order import colour, colour_places, in_order, rows_in_order
+from dovetail.report.order import Mark, marks, names_in_order, rows_in_order
 from dovetail.report.plots import canvas
 from dovetail.report.plots.run import (
     draw_by_size,
@@ -36,18 +37,16 @@ def mean_jct(comparison: Comparison) -> Figure:
             canvas.say_nothing_to_show(axes, "no job finished")
             return figure
         names = [*comparison.results, *(str(r["policy"]) for r in rows)]
-        short, places = canvas.labels(names), colour_places(names)
+        short, mark_of = canvas.labels(names), marks(names)
         for y, row in enumerate(rows):
-            _draw_mean(axes, y, row, colour(places[str(row["policy"])]))
+            _draw_mean(axes, y, row, mark_of[str(row["policy"])])
         axes.set_yticks(range(len(rows)), [short[str(r["policy"])] for r in rows])
         axes.set_ylim(len(rows) - 0.4, -0.7)
         longest_s = max(r["high"] or r["avg_jct_s"] for r in rows)
         axes.set_xlim(0, longest_s * 1.12)
         canvas.spell_durations(axes, longest_s * 1.12)
         axes.set_xlabel("mean JCT, 95 % interval")
-        _draw_bounds(
-            axes, {y: r["avg_jct_s"] / r["x_bound"] for y, r in enumerate(rows) if r["x_bound"]}
-        )
+        _draw_bounds(axes, [r["avg_jct_s"] / r["x_bound"] if r["x_bound"] else None for r in rows])
         canvas.grid(axes, "x")
         return figure
 
@@ -56,29 +55,44 @@ def _is_finite(seconds: float | None) -> bool:
     return seconds is not None and isfinite(seconds)
 
 
-def _draw_mean(axes: Axes, y: int, row: dict[str, float], paint: str) -> None:
-    mean_s = row["avg_jct_s"]
-    axes.barh(y, mean_s, color=paint, alpha=0.25, height=0.62)
+def _draw_mean(axes: Axes, y: int, row: dict[str, float], mark: Mark) -> None:
+    mean_s, paint = row["avg_jct_s"], mark.colour
+    if mark.is_told:
+        with canvas.hatched(paint):
+            axes.barh(
+                y, mean_s, fill=False, edgecolor=paint, alpha=0.5, height=0.62, hatch=canvas.HATCH
+            )
+    else:
+        axes.barh(y, mean_s, color=paint, alpha=0.25, height=0.62)
     if row["low"] is not None and row["high"] is not None:
         ends = [row["low"], row["high"]]
-        axes.plot(ends, [y, y], color=paint, linewidth=2.2)
+        axes.plot(
+            ends, [y, y], color=paint, linewidth=2.2, linestyle=canvas.dash(0, told=mark.is_told)
+        )
         axes.plot(ends, [y, y], "|", color=paint, markersize=8, markeredgewidth=1.6)
-    axes.plot(mean_s, y, "o", color=paint, markersize=5)
+    inside = "white" if mark.is_told else paint
+    axes.plot(mean_s, y, "o", color=paint, markersize=5, markerfacecolor=inside)
     # Right of the mean, where no bar and no bound passes: no mean is below its bound.
     axes.annotate(duration(mean_s), (mean_s, y), (4, 4), textcoords="offset points", size=9)
 
 
-def _draw_bounds(axes: Axes, bounds: dict[int, float]) -> None:
-    """Draws one line through all rows where they share a bound, else each row's own."""
-    if bounds and max(bounds.values()) - min(bounds.values()) > 1e-6 * max(bounds.values()):
+def _draw_bounds(axes: Axes, bound_s: Sequence[float | None]) -> None:
+    """Draws one line through all rows where they share a bound, else the own one of each row."""
+    bounds = {y: at_s for y, at_s in enumerate(bound_s) if at_s is not None}
+    if not bounds:
+        return
+    low, high = min(bounds.values()), max(bounds.values())
+    is_shared = high - low <= 1e-6 * high
+    if is_shared and len(bounds) == len(bound_s):
+        axes.axvline(low, color=canvas.INK, linewidth=1.2, linestyle=(0, (4, 2)))
+    else:
         for y, at_s in bounds.items():
             _draw_bound_of_one(axes, y, at_s)
-    elif bounds:
-        _draw_bound(axes, min(bounds.values()))
+    if is_shared:
+        _name_bound(axes, low)
 
 
-def _draw_bound(axes: Axes, at_s: float) -> None:
-    axes.axvline(at_s, color=canvas.INK, linewidth=1.2, linestyle=(0, (4, 2)))
+def _name_bound(axes: Axes, at_s: float) -> None:
     axes.annotate(
         "bound",
         (at_s, 1.0),
@@ -142,7 +156,7 @@ def _ratio_axis(axes: Axes, axis: str, comparison: Comparison, what: str) -> Non
 
 def others_of(comparison: Comparison) -> list[str]:
     """Returns the policies that are compared with the baseline."""
-    return [n for n in in_order(comparison.results) if n != comparison.baseline]
+    return [n for n in names_in_order(comparison) if n != comparison.baseline]
 
 
 def job_ratios(comparison: Comparison, policy: str) -> pl.DataFrame:

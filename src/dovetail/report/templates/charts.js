@@ -15,7 +15,7 @@ const charts = {
       const marks = p.mean === p.mean ? [{ kind: "bar", from: 0, to: p.mean }, { kind: "dot", from: p.mean }] : [];
       if (p.low !== null) marks.push({ kind: "line", from: p.low, to: p.high });
       if (p.bound !== null) marks.push({ kind: "bound", from: p.bound });
-      return { name: p.name, colour: p.colour, value: duration(p.mean), tip: said, marks };
+      return { name: p.name, colour: p.colour, told: p.told, turn: p.turn, value: duration(p.mean), tip: said, marks };
     }));
     if (chosen) into.append(element("p", { class: "small" }, "Means of the chosen jobs; intervals and bounds are known of all jobs only."));
   },
@@ -60,7 +60,7 @@ const charts = {
   queue(into) {
     const [first, second] = partsOf(into, 2);
     const waiting = chosen && !data.jobs.joined;
-    overTime(first, waiting ? "chosen jobs that have not started" : "waiting jobs", waiting ? policies.map((_, i) => notStarted(i)) : seriesOf("waiting"), whole);
+    overTime(first, waiting ? "chosen jobs that have not started" : "waiting jobs", waiting ? policies.map((_, i) => notStarted(i)) : seriesOf("waiting"), whole, 0, waiting ? null : seriesOf("most_waiting"));
     overTime(second, "GPUs held", seriesOf("held_gpus"), whole, data.series.capacity);
     wholeOnly(second);
     if (chosen && !waiting) wholeOnly(first);
@@ -70,7 +70,7 @@ const charts = {
     const shown = [["waiting", "waiting jobs", whole], ["held_gpus", "GPUs held", whole], ["cluster_efficiency", "cluster efficiency", digits], ["blocking_index", "blocking index", digits]];
     const places = partsOf(into, shown.length);
     shown.forEach(([column, words, spell], i) => {
-      overTime(places[i], words, seriesOf(column), spell, column === "held_gpus" ? data.series.capacity : 0);
+      overTime(places[i], words, seriesOf(column), spell, column === "held_gpus" ? data.series.capacity : 0, column === "waiting" ? seriesOf("most_waiting") : null);
     });
     wholeOnly(into);
   },
@@ -89,7 +89,7 @@ const charts = {
         from += share;
         return { kind: "piece", from: from - share, to: from, colour, tip: `${policy.name}: ${words} ${percent(share / 100)}, ${whole(seconds[kind] / 3600)} GPU-hours` };
       });
-      return [{ name: policy.name, colour: policy.colour, value: percent(seconds.useful / total), marks }];
+      return [{ name: policy.name, colour: policy.colour, told: policy.told, turn: policy.turn, value: percent(seconds.useful / total), marks }];
     });
     if (list.length === 0) return nothing(into, "no capacity recorded");
     const used = kinds.filter(([kind]) => data.spending.some((seconds) => Math.abs(seconds[kind]) > 0));
@@ -131,12 +131,13 @@ function partsOf(into, count) {
   return parts;
 }
 
-function overTime(into, name, lines, spell, capacity = 0) {
+// most: the greatest value of each instant drawn, which a mean would hide from the reader.
+function overTime(into, name, lines, spell, capacity = 0, most = null) {
   const { bins, end } = data.series;
   if (lines.every((line) => line.every((y) => y !== y))) return nothing(into, `${name}: nothing recorded`);
   const [unit, unit_s] = [["days", 86400], ["hours", 3600], ["minutes", 60]].find(([, s]) => end >= 3 * s) ?? ["s", 1];
   const x = Array.from({ length: bins }, (_, i) => end * i / bins / unit_s);
-  const series = policies.map((policy, i) => ({ ...policy, values: lines[i] }));
+  const series = policies.map((policy, i) => ({ ...policy, values: lines[i], most: most?.[i] }));
   if (capacity) series.push({ name: "GPUs present", colour: colourOf("--faint"), dash: [5, 4], width: 1, values: x.map(() => capacity) });
   const greatest = maxOf([capacity, ...lines.map((line) => maxOf(line.filter((y) => y === y)))]);
   drawLines(into, {
@@ -168,7 +169,7 @@ function quantilesBySize(into, value, word, ticks, spell, shown, line) {
       const [low, middle, high, top] = [0.25, 0.5, 0.75, 0.99].map((q) => d.quantile(q));
       const tip = `${policies[i].name}, ${name} GPUs: ${word} median ${spell(middle)}, middle half ${spell(low)} to ${spell(high)}, 99 % ${spell(top)}, mean ${spell(d.mean)}, ${whole(d.count)} jobs`;
       const marks = [{ kind: "line thin", from: high, to: top }, { kind: "bar", from: low, to: high }, { kind: "tick", from: top }, { kind: "dot", from: middle }];
-      list.push({ name: policies[i].name, colour: policies[i].colour, value: spell(middle), tip, marks: line ? [{ kind: "bound", from: line }, ...marks] : marks });
+      list.push({ name: policies[i].name, colour: policies[i].colour, told: policies[i].told, turn: policies[i].turn, value: spell(middle), tip, marks: line ? [{ kind: "bound", from: line }, ...marks] : marks });
     }
   }
   drawRows(into, axis, list);
@@ -226,7 +227,7 @@ function sayChosen() {
   };
   const table = () => element("div", { class: "scroll", tabindex: 0 }, element("table", {},
     element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))),
-    element("tbody", {}, ...policies.map((policy, i) => element("tr", {}, element("th", { scope: "row" }, swatch(policy.colour), policy.name), ...cells(i).map((cell) => element("td", {}, cell)))))));
+    element("tbody", {}, ...policies.map((policy, i) => element("tr", {}, element("th", { scope: "row" }, swatch(policy.colour, policy), policy.name), ...cells(i).map((cell) => element("td", {}, cell)))))));
   document.querySelector(".of-chosen").replaceChildren(...(chosen ? [table()] : []));
 }
 

@@ -17,7 +17,7 @@ function element(tag, attributes = {}, ...children) {
 const DURATIONS = [1e-3, 1e-2, 0.1, 1, 10, 60, 600, 3600, 14400, 86400, 345600, 1382400, 5529600, 31536000, 315360000];
 const STEPS = [
   ...[-9, -8, -7, -6, -5, -4, -3, -2, -1, 0].flatMap((e) => [1, 2, 5].map((m) => m * 10 ** e)),
-  10, 20, 60, 120, 300, 600, 1200, ...[1, 2, 4, 6, 12, 24, 48].map((h) => h * 3600),
+  10, 20, 60, 120, 300, 600, 1800, ...[1, 2, 4, 6, 12, 24, 48].map((h) => h * 3600),
   ...[5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000].map((d) => d * 86400),
 ];
 function linear(greatest, ticksMax = 6) {
@@ -39,7 +39,7 @@ function logarithmic(least, greatest, marks, words, ticksMax, hasZero) {
 }
 const narrow = () => document.documentElement.clientWidth < 600;
 
-// rows: {group} | {name, colour, value, marks: [{kind, from, to, colour, tip}]}
+// rows: {group} | {name, colour, told, turn, value, marks: [{kind, from, to, colour, tip}]}
 function drawRows(into, axis, list, key = []) {
   const grid = axis.ticks.map(([x, words]) => element("i", { class: "gridline", style: { left: `${axis.at(x)}%` } }));
   const parts = list.map((row) => {
@@ -52,8 +52,8 @@ function drawRows(into, axis, list, key = []) {
         "data-tip": mark.tip,
       });
     });
-    return element("div", { class: "row", tabindex: 0, "data-tip": row.tip },
-      element("span", { class: "name" }, swatch(row.colour), row.name),
+    return element("div", { class: row.told ? "row told" : "row", tabindex: 0, "data-tip": row.tip },
+      element("span", { class: "name" }, swatch(row.colour, row), row.name),
       element("span", { class: "value" }, row.value),
       element("span", { class: "track" }, ...grid.map((line) => line.cloneNode()), ...marks));
   });
@@ -65,15 +65,18 @@ function drawRows(into, axis, list, key = []) {
     ...(keys.length ? [element("div", { class: "key" }, ...keys)] : []),
     element("div", { class: "rows" }, ...(list.length > 12 ? [ruler("top")] : []), ...parts, ruler("")));
 }
-function swatch(colour) {
-  return colour ? element("i", { class: "swatch", style: { "--paint": colour } }) : "";
+// A row that is told true lengths is hatched, as are its bars.
+function swatch(colour, of = {}) {
+  const kind = `swatch${of.told ? " told" : ""}${of.turn ? ` turn${of.turn % 3}` : ""}`;
+  return colour ? element("i", { class: kind, style: { "--paint": colour } }) : "";
 }
+const hatched = (colour) => `repeating-linear-gradient(135deg, ${colour} 0 2px, transparent 2px 4px)`;
 
 function colourOf(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 const drawnLines = new Map();
-// lines: {x, isLog, xWords, xTicks, xName, yWords, yName, yMax, stepped, series: [{name, colour, values, dash}]}
+// lines: {x, isLog, xWords, xTicks, xName, yWords, yName, yMax, stepped, series: [{name, colour, told, values, dash}]}
 function drawLines(into, lines) {
   const old = drawnLines.get(into);
   const zoomed = old && old.xName === lines.xName && old.zoom;
@@ -85,7 +88,7 @@ function drawLines(into, lines) {
   into.replaceChildren(element("div", { class: "over" }, element("span", { class: "small" }, lines.yName), reset), box);
   const height = () => (narrow() ? 220 : lines.height ?? 260);
   const options = {
-    width: box.clientWidth, height: height(), legend: { live: true, markers: { width: 0, fill: (u, i) => lines.series[i - 1].colour } },
+    width: box.clientWidth, height: height(), legend: { live: true, markers: { width: 0, fill: (u, i) => (lines.series[i - 1].told ? hatched(lines.series[i - 1].colour) : lines.series[i - 1].colour) } },
     cursor: { drag: { x: true, y: false }, focus: { prox: 16 }, points: { size: 7 }, ...(lines.sync ? { sync: { key: lines.sync, setSeries: false } } : {}) },
     focus: { alpha: 0.35 },
     scales: {
@@ -93,14 +96,14 @@ function drawLines(into, lines) {
       y: { range: () => [0, lines.yMax || 1] },
     },
     axes: [
-      { ...plain, label: lines.xName, labelSize: 22, size: 34, splits: (u) => lines.xTicks(u.scales.x.min, u.scales.x.max, u.width / 70), values: (u, at) => at.map(lines.xWords), filter: (u, at) => at },
-      { ...plain, size: 52, values: (u, at) => at.map(lines.yWords) },
+      { ...plain, label: lines.xName, labelSize: 22, size: 34, splits: (u) => lines.xTicks(u.scales.x.min, u.scales.x.max, u.width / 70), values: (u, at) => at.map((x) => lines.xWords(x)), filter: (u, at) => at },
+      { ...plain, size: 52, values: (u, at) => at.map((y) => lines.yWords(y)) },
     ],
     series: [
       { label: lines.xName, value: (u, x) => (x === null ? "" : lines.xWords(x, true)) },
       ...lines.series.map((one) => ({
         label: one.name, stroke: one.colour, width: one.width ?? 1.6, dash: one.dash, points: { show: false },
-        value: (u, y) => (y === null || y === undefined ? "–" : lines.yWords(y, true)),
+        value: (u, y, i, at) => (y === null || y === undefined ? "–" : lines.yWords(y, true) + upTo(one.most?.[at], y, lines.yWords)),
         paths: lines.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
       })),
     ],
@@ -128,6 +131,7 @@ function drawLines(into, lines) {
   observer.observe(box);
   if (zoomed) scale(...zoomed);
 }
+const upTo = (most, y, words) => (most > y * 1.005 ? ` (up to ${words(most, true)})` : "");
 function reachByKey(head) {
   head.tabIndex = 0;
   head.setAttribute("role", "button");

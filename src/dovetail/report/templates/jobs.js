@@ -10,17 +10,30 @@ function unpacked(text, Kind) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   return new Kind(bytes.buffer);
 }
+const rowsMax = data.jobs.rows;
 const jobs = {
-  weight: unpacked(data.jobs.weight, Uint32Array),
+  weight: data.jobs.weight ? unpacked(data.jobs.weight, Uint32Array) : new Uint32Array(rowsMax).fill(1),
   submit: unpacked(data.jobs.submit, Float32Array),
   labels: {},
 };
 for (const [label, found] of Object.entries(data.jobs.labels)) {
-  jobs.labels[label] = { names: found.names, of: found.of ? unpacked(found.of, Uint16Array) : new Uint16Array(jobs.weight.length) };
+  const Kind = found.names.length <= 256 ? Uint8Array : Uint16Array;
+  jobs.labels[label] = { names: found.names, of: found.of ? unpacked(found.of, Kind) : new Kind(rowsMax) };
 }
-for (const time of ["jct", "wait", "time_to_start"]) {
-  jobs[time] = data.jobs[time].map((column) => unpacked(column, Float32Array));
+// A column comes whole, or as the rows where it differs from another.
+function column(part, base) {
+  if (part.all !== undefined) return unpacked(part.all, Float32Array);
+  const made = Float32Array.from(base);
+  const to = unpacked(part.to, Float32Array);
+  unpacked(part.at, rowsMax <= 65536 ? Uint16Array : Uint32Array).forEach((row, i) => { made[row] = to[i]; });
+  return made;
 }
+const none = new Float32Array(rowsMax);
+jobs.wait = data.jobs.wait.map((part) => column(part, none));
+jobs.time_to_start = data.jobs.start.map((part, i) => column(part, jobs.wait[i]));
+jobs.run = [];
+for (const part of data.jobs.run) jobs.run.push(column(part, part.base < 0 ? none : jobs.run[part.base]));
+jobs.jct = jobs.run.map((run, i) => run.map((s, row) => s + jobs.wait[i][row]));
 const everyRow = Uint32Array.from(jobs.weight.keys());
 
 // The rows that all filters let through; `chosen` is null while there is no filter.
