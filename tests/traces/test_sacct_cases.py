@@ -205,6 +205,13 @@ def test_without_a_zone_the_assumption_is_a_note(tmp_path: Path) -> None:
     assert SLURM.read(path, ReadOptions()).notes == ()
 
 
+def test_the_priority_that_slurm_computed_is_no_wish_of_the_user(tmp_path: Path) -> None:
+    rows = [row(str(7 + n), "COMPLETED", *ONE_HOUR) for n in range(3)]
+    columns = COLUMNS.replace("|AllocTRES", "|AllocTRES|Priority")
+    trace = read(tmp_path, *(f"{r}|{9000 - n}" for n, r in enumerate(rows)), columns=columns)
+    assert trace.jobs.priority.tolist() == [0.0, 0.0, 0.0]
+
+
 def test_a_missing_column_names_the_whole_list_once(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         read(tmp_path, "7|COMPLETED|x", columns="JobID|State|Start")

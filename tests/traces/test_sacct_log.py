@@ -188,7 +188,7 @@ def test_the_three_commands_of_the_readme_give_the_right_answer(tmp_path: Path) 
 
 def test_without_a_time_zone_the_first_line_names_the_assumption(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
-    log.write_text("\n".join(log_lines(logged_jobs(40))) + "\n")
+    log.write_text("\n".join(log_lines(logged_jobs(400))) + "\n")
     printed = run("trace", "import", log, "-o", tmp_path / "month.csv")
     assert printed.startswith("note: no time zone was given, so the times of the log are read as")
     assert "--timezone Europe/Berlin" in printed.splitlines()[0]

@@ -53,6 +53,8 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     """Reads one job for each id: steps, and jobs that never ran or have not ended, are refused.
 
     GPUs come from AllocTRES, else ReqTRES. Partition is the queue, user/JobName the recurrence.
+    Priority is not read: it is what the site's weights made of the job by the end of its wait, and
+    as the wish of its user it would tell every policy the order of the record.
     Suspended jobs keep their GPUs, so that time is neither run time (Slurm's Elapsed) nor waiting.
     """
     zone = options.timezone or "UTC"
@@ -186,7 +188,6 @@ def _canonical(table: pl.DataFrame) -> pl.DataFrame:
             "job_id": ids,
             "gpus": gpu_count(table, tres),
             "time_limit_s": limit.set((limit <= 0).fill_null(False), None),
-            "priority": column(table, "Priority").cast(pl.Float64, strict=False),
             "user": user,
             "account": column(table, "Account"),
             "qos": column(table, "QOS"),
