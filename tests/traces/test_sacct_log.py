@@ -11,8 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from dovetail.cli.main import cli
+from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
-from dovetail.core.trace import Trace
+from dovetail.core.policy import parse_policy
+from dovetail.core.trace import ENDS, TIMEOUT, Trace
+from dovetail.study.options import Options
+from dovetail.study.run import simulate
 from dovetail.traces.canonical import read_trace
 from dovetail.traces.importing import import_trace
 from dovetail.traces.readers.format import ReadOptions
@@ -104,6 +108,14 @@ def test_starts_ends_waits_and_restarts_are_as_they_were(month: Import) -> None:
     nodes = [job.attempts[-1].nodes for job in jobs]
     counted = [text.count(",") + 1 for text in recorded.nodes.texts()]
     assert counted == [len(n) for n in nodes]
+
+
+def test_a_replay_ends_those_jobs_at_their_limit_that_the_log_does(month: Import) -> None:
+    cluster = Cluster.parse("9x4:a100+4x4:v100")
+    replayed = simulate(month.trace, parse_policy("backfill"), Options(cluster))
+    ended = (replayed.jobs["end"] == ENDS[TIMEOUT]).to_numpy()
+    assert ended.sum() > 100
+    assert ended.tolist() == (month.trace.end == TIMEOUT).tolist()
 
 
 def test_some_jobs_ran_over_the_change_of_clocks_and_some_were_suspended(month: Import) -> None:
