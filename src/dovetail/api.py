@@ -32,7 +32,7 @@ from dovetail.study.compare import Replication
 from dovetail.study.compare import compare as run_comparison
 from dovetail.study.folder import write_comparison, write_run
 from dovetail.study.inferred import with_inferred_capacity
-from dovetail.study.left_out import check_left_out
+from dovetail.study.left_out import as_sentence, check_left_out
 from dovetail.study.option_texts import OptionTexts, check_window, read_options
 from dovetail.study.run import simulate as run_one
 from dovetail.study.run import whole_directory, with_bound
@@ -202,7 +202,7 @@ def compare(
     options = read_options(option_texts)
     jobs = _trace(trace)
     check_window(jobs, options)
-    check_left_out(jobs, options)
+    cautions = [as_sentence(note) for note in check_left_out(jobs, options)]
     comparison = run_comparison(
         jobs,
         policies,
@@ -213,6 +213,7 @@ def compare(
         assign=with_models if assign_models else None,
         processes=processes,
         keep_spans=True,
+        cautions=cautions,
     )
     return _as(Ranking, comparison)
 

@@ -217,7 +217,7 @@ def test_the_gpu_time_of_each_policy_is_shown_in_shares() -> None:
     table = spending(replace(comparison, results=results))
     heads = [str(column.header) for column in table.columns]
     assert heads == ["GPU-time", "useful", "slowed", "idle, jobs wait"]
-    assert [list(column.cells) for column in table.columns] == [
+    assert [[str(cell) for cell in column.cells] for column in table.columns] == [
         ["srtf", "fifo"],
         ["60 %"] * 2,
         ["-10 %"] * 2,

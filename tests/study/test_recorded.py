@@ -89,6 +89,31 @@ def test_a_start_that_waits_for_a_reservation_says_so() -> None:
     assert found.replay_error.whys == (("reservation", 1),)
 
 
+def test_free_gpus_of_another_type_do_not_explain_a_start() -> None:
+    wanted = [Row(2, 1000.0, at_s, gpu_type="A100") for at_s in (0.0, 10.0, 20.0)]
+    jobs = trace_of(*wanted, Row(1, 500.0, 30.0, gpu_type="v100"))
+    log = by_hand(jobs, [0.0, 2000.0, 1000.0, 30.0], [1000.0, 3000.0, 2000.0, 530.0])
+    mixed = replace(TWO_GPUS, cluster=Cluster.parse("1x2:a100+1x2:v100"))
+    found = one_process(log, ["fifo:bypass=skip"], mixed)
+    assert found.replay_error is not None
+    whys = {d.job_id: d.why for d in found.replay_error.departures}
+    # All V100s are free at 1000 s on both sides, and of no use to either job.
+    assert whys == {"1": "overtaken in the log", "2": "overtook in the log"}
+
+
+def test_a_job_of_another_type_overtakes_nobody() -> None:
+    jobs = trace_of(
+        Row(2, 1000.0, gpu_type="a100"),
+        Row(2, 500.0, 10.0, gpu_type="a100"),
+        Row(1, 500.0, 30.0, gpu_type="v100"),
+    )
+    log = by_hand(jobs, [0.0, 2000.0, 30.0], [1000.0, 2500.0, 530.0])
+    mixed = replace(TWO_GPUS, cluster=Cluster.parse("1x2:a100+1x2:v100"))
+    found = one_process(log, ["fifo:bypass=skip"], mixed)
+    assert found.replay_error is not None
+    assert found.replay_error.whys == (("free in the log", 1),)
+
+
 @pytest.mark.parametrize("policy", ["fifo", "backfill", "sjf", "srtf", "tiresias"])
 def test_the_record_of_a_simulation_is_the_simulation(policy: str) -> None:
     trace, run = logged(busy_trace(), policy, KNOWN)

@@ -194,8 +194,8 @@ def test_the_three_commands_of_the_readme_give_the_right_answer(tmp_path: Path) 
     with pytest.raises(InputError, match="for v100 GPUs, which it does not have") as refused:
         run(*words, "--cluster", "9x4:a100")
     assert fits in str(refused.value)
-    untyped = run(*words, "--cluster", "13x4")
-    assert untyped.startswith("note: the cluster names no GPU type") and fits in untyped
+    untyped = " ".join(run(*words, "--cluster", "13x4").split())
+    assert untyped.startswith("The cluster names no GPU type") and fits in untyped
 
 
 def test_without_a_time_zone_the_first_line_names_the_assumption(tmp_path: Path) -> None:

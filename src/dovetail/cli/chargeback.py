@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dovetail.cli.cluster_options import shown_option
-from dovetail.cli.options import json_option, load_trace
+from dovetail.cli.options import json_option, load_trace, say_lost_rows
 from dovetail.cli.progress import busy
 from dovetail.core.errors import InputError
 
@@ -133,7 +133,9 @@ def _opened(source: Path, cluster: str, format_name: str | None) -> _Source:
             held = holdings_of(recording.tally().segments_until(last_s), machines)
         words = f"GPUs held in the run of {len(recording.trace):,} jobs, switching included"
         return _Source(recording.trace, held, machines, words)
-    return _from_trace(source, load_trace(str(source), format_name), cluster)
+    jobs = load_trace(str(source), format_name)
+    say_lost_rows(jobs, 1.0, as_json=True)
+    return _from_trace(source, jobs, cluster)
 
 
 def _from_trace(source: Path, trace: Trace, cluster: str) -> _Source:

@@ -15,7 +15,6 @@ from dovetail.cli.options import (
     load_trace,
     output_folder,
     processes_option,
-    say_left_out,
     world_options,
 )
 from dovetail.cli.progress import bar, busy
@@ -24,7 +23,9 @@ if TYPE_CHECKING:
     from dovetail.record.result import Comparison
     from dovetail.study.option_texts import OptionTexts
 
-DEMO_POLICIES = "fifo backfill sjf srtf srsf tiresias gittins"
+DEMO_POLICIES = "fifo backfill sjf srtf srsf tiresias gittins afs-p"
+DEMO_ELASTIC = 0.5
+"""The share of the demo's jobs that may be resized: an assumption, as logs do not mark them."""
 
 
 @click.command()
@@ -76,14 +77,16 @@ def compare(
     from dovetail.study.compare import Replication
     from dovetail.study.compare import compare as run
     from dovetail.study.folder import write_comparison
+    from dovetail.study.left_out import as_sentence, check_left_out
     from dovetail.study.option_texts import check_window, read_options, split_policies
     from dovetail.study.traces import with_models
+    from dovetail.traces.loss import import_sentence
 
     options = read_options(option_texts)
     with output_folder(output) as folder:
         jobs = load_trace(trace, format_name, None)
         check_window(jobs, options)
-        say_left_out(jobs, options, as_json)
+        cautions = [as_sentence(note) for note in check_left_out(jobs, options)]
         with bar("comparing", 1.0) as show:
             comparison = run(
                 jobs,
@@ -96,6 +99,8 @@ def compare(
                 processes=processes,
                 keep_spans=folder is not None,
                 progress=show,
+                cautions=cautions,
+                notes=[import_sentence(jobs)],
             )
         if folder is not None:
             with busy("writing"):
@@ -128,6 +133,8 @@ def demo(
 ) -> None:
     """Generate a trace of one month, compare policies on it and write a report.
 
+    Every job has a time limit, one in four the longest; half of the jobs are elastic.
+
     \b
     Example:
       dovetail demo -o demo-report
@@ -140,16 +147,17 @@ def demo(
     from dovetail.traces.canonical import write_trace
     from dovetail.traces.cluster_file import read_cluster
     from dovetail.traces.generate import Recipe, generate
+    from dovetail.traces.transform import adopted
 
     machines = read_cluster(cluster)
     recipe = Recipe(
-        "philly-like", jobs=jobs, days=days, load=load, cluster_gpus=machines.gpus, seed=seed
+        "philly-like", jobs, days, seed, load, cluster_gpus=machines.gpus, time_limits=1.0
     )
     with output_folder(output) as folder:
-        trace = generate(recipe)
+        trace = adopted(generate(recipe), elastic=DEMO_ELASTIC, seed=seed)
         click.echo(
             f"{len(trace)} jobs in {days:g} days, offered load {load:g} on {machines.gpus} GPUs, "
-            f"seed {seed}",
+            f"each with a time limit, {DEMO_ELASTIC:.0%} elastic, seed {seed}",
             err=True,
         )
         with bar("comparing", 1.0) as show:

@@ -43,7 +43,7 @@ COMMANDS = {
     "nodes": ("top", "List the nodes and the jobs on their GPUs."),
     "drain": ("top", "Stop placing jobs on a node."),
     "history": ("history", "Show or export the history of the jobs."),
-    "demo": ("compare", "Compare seven policies on a generated trace."),
+    "demo": ("compare", "Compare eight policies on a generated trace."),
 }
 """The module in this package that has each command under its name, and the summary."""
 

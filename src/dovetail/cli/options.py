@@ -130,11 +130,24 @@ def output_folder(target: Path | None) -> Iterator[Path | None]:
         yield folder
 
 
-def say_left_out(trace: Trace, options: Options, as_json: bool) -> None:
-    """Prints first what is left out of a run or ignored. Raises InputError if it is too much."""
-    from dovetail.study.left_out import check_left_out
+def say_left_out(trace: Trace, options: Options, as_json: bool) -> list[str]:
+    """Prints first what is left out of a run or ignored; returns it as sentences.
 
-    for note in check_left_out(trace, options):
+    Raises InputError if it is too much.
+    """
+    from dovetail.study.left_out import as_sentence, check_left_out
+
+    notes = check_left_out(trace, options)
+    for note in notes:
+        click.echo(f"note: {note}", err=as_json)
+    return [as_sentence(note) for note in notes]
+
+
+def say_lost_rows(trace: Trace, most: float, as_json: bool) -> None:
+    """Prints first which rows of the log are missing. Raises InputError if too many are."""
+    from dovetail.study.left_out import lost_rows
+
+    for note in lost_rows(trace, most):
         click.echo(f"note: {note}", err=as_json)
 
 

@@ -62,6 +62,7 @@ def simulate(
     from dovetail.study.option_texts import check_window, read_options
     from dovetail.study.tenant_notes import tenant_notes
     from dovetail.study.unused_powers import limit_notes
+    from dovetail.traces.loss import import_sentence
 
     options = read_options(option_texts)
     chosen = parse_policy(policy)
@@ -69,12 +70,12 @@ def simulate(
         jobs = load_trace(trace, format_name, options.seed if assign_models else None)
         check_window(jobs, options)
         options, inferred = with_inferred_capacity(options, jobs)
-        say_left_out(jobs, options, as_json)
+        lost = say_left_out(jobs, options, as_json)
         pictures = folder is not None and not no_report
         result = _run(jobs, chosen, options, folder, pictures, not no_bound)
         if folder is not None:
             with busy("writing"):
-                write_run(result, folder, pictures=pictures)
+                write_run(result, folder, pictures=pictures, cautions=lost)
     if as_json:
         click.echo(json.dumps(run_dict(result)))
         return
@@ -84,7 +85,7 @@ def simulate(
     powers = {policy: chosen.powers}
     told = told_words(options.forecast, chosen, jobs.jobs)
     notes = [*limit_notes(jobs, options, powers, modelled), *told, *inferred]
-    notes += tenant_notes(jobs.jobs, options.cluster, [chosen])
+    notes += [*tenant_notes(jobs.jobs, options.cluster, [chosen]), import_sentence(jobs)]
     show(run_view(result, notes, lengths_missing(options.forecast, [chosen], jobs.jobs)))
     if output is not None:
         click.echo(f"written to {output}", err=True)

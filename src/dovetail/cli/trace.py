@@ -186,6 +186,7 @@ def describe(
     """
     from rich.console import Console
 
+    from dovetail.study.left_out import lost_rows
     from dovetail.traces.describe import describe as described
     from dovetail.traces.describe_text import WIDTH, print_description
     from dovetail.traces.transform import gpus_for_load
@@ -204,6 +205,8 @@ def describe(
         more = {"gpus_for_load": fitting, "plots": [str(p) for p in written]}
         click.echo(json.dumps({**summary.to_dict(), **more}))
         return
+    for note in lost_rows(loaded, 1.0):
+        click.echo(f"note: {note}")
     print_description(summary, Console(width=WIDTH))
     if fitting is not None:
         click.echo(f"\nLoad {load:g} is offered on {fitting:,} GPUs")

@@ -15,6 +15,7 @@ from dovetail.cli.options import (
     load_trace,
     output_folder,
     processes_option,
+    say_lost_rows,
     world_options,
 )
 from dovetail.cli.progress import bar, busy
@@ -98,6 +99,7 @@ def whatif(
     _check_use(target, nodes, gpu_type, len(cells))
     jobs = load_trace(trace, format_name, options.seed if assign_models else None)
     check_window(jobs, options)
+    say_lost_rows(jobs, options.left_out_max, as_json)
     premise = Premise(jobs, options, longer_jobs == "exempt", _defaults())
     with output_folder(output) as folder:
         if target:

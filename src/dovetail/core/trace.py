@@ -59,6 +59,23 @@ class Recorded:
 
 
 @dataclass(frozen=True)
+class ImportRecord:
+    """What an import made of the rows of a log, wherever the trace goes.
+
+    `source` names the files, `counts` is `Trace.counts` of the import. `gpu_s` is the work of the
+    jobs that it kept, `lost_gpu_s` that of those it left out, as far as known. `notes` are
+    sentences on what the reader assumed.
+    """
+
+    source: str
+    format: str
+    counts: dict[str, int]
+    gpu_s: float
+    lost_gpu_s: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Trace:
     """Requests and outcomes, row by row.
 
@@ -66,6 +83,7 @@ class Trace:
     `iterations` is NaN where the trace has none. `end` has positions in `ENDS`.
     `counts`: the source rows that were read, rejected and adjusted, by reason. `recorded` is None
     where the source has no start times, or where the trace was changed so that they say nothing.
+    `imported` is None where nobody knows what an import left out.
     """
 
     jobs: JobTable
@@ -75,6 +93,7 @@ class Trace:
     name: str = ""
     counts: dict[str, int] = field(default_factory=dict)
     recorded: Recorded | None = None
+    imported: ImportRecord | None = None
 
     def __post_init__(self) -> None:
         n = len(self.jobs)
@@ -105,4 +124,5 @@ class Trace:
             self.name,
             self.counts,
             None if self.recorded is None else self.recorded.take(rows),
+            self.imported,
         )

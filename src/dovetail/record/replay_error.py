@@ -2,8 +2,8 @@
 
 Both sides are frames of the same jobs (`result.JOB_COLUMNS`) and of the cluster over time
 (`result.SERIES_COLUMNS`). Only jobs that started and ended on both sides count. Why a start differs
-is read from the free GPUs of both sides at the instant where they part; once they have parted,
-later differences may follow from earlier ones, so the first are the ones to look at.
+is read from the free GPUs of its type on both sides at the instant where they part; once they have
+parted, later differences may follow from earlier ones, so the first are the ones to look at.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from dovetail.core.job import Bools, Floats, Ints
+from dovetail.core.job import Bools, Floats
+from dovetail.record.free_gpus import WANTED, Side, TypedCapacity
 
 APART_S = 300.0
 """Starts that differ by more are departures: ten of Slurm's default backfill intervals."""
@@ -24,13 +25,14 @@ FIRST_DEPARTURES = 10
 BUSY = "busy"
 WHY = {
     "reservation": "the log names a reservation for it",
-    "free in the log": "the log had enough free GPUs but did not start it: drained nodes, no node "
-    "of its type with enough, a hold, a limit or a dependency",
-    "overtaken in the log": "jobs submitted later started before it in the log: priorities",
-    "overtook in the log": "it started before jobs submitted earlier in the log: priorities, or "
-    "GPUs that they could not use",
-    "free in the replay": "the replay had enough free GPUs but no node of its type with enough, "
-    "or kept them for another job",
+    "free in the log": "the log had enough free GPUs of its type but did not start it: drained "
+    "nodes, no node with enough, a hold, a limit or a dependency",
+    "overtaken in the log": "jobs for the same GPUs, submitted later, started before it in the "
+    "log: priorities",
+    "overtook in the log": "it started before jobs for the same GPUs, submitted earlier, in the "
+    "log: priorities, or GPUs that they could not use",
+    "free in the replay": "the replay had enough free GPUs of its type but no node with enough, or "
+    "kept them for another job",
     BUSY: "its GPUs were held by other jobs, which follows from earlier differences",
 }
 """The sentence for each reason why a start differs."""
@@ -100,27 +102,17 @@ class ReplayError:
         return next((d for d in self.numbers if d.number == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One side: its jobs, and the cluster over time."""
-
-    jobs: pl.DataFrame
-    series: pl.DataFrame
-
-    def free_gpus(self, at_s: Floats) -> Ints:
-        """Returns the GPUs that no job holds at some times."""
-        t_s = self.series["t_s"].to_numpy()
-        free = (self.series["capacity_gpus"] - self.series["held_gpus"]).to_numpy()
-        found = np.searchsorted(t_s, at_s, side="right") - 1
-        return np.asarray(np.where(found < 0, free.max(initial=0), free[np.maximum(found, 0)]))
-
-
 def replay_error(
-    policy: str, recorded: Side, replayed: Side, reservations: Sequence[str]
+    policy: str,
+    recorded: Side,
+    replayed: Side,
+    reservations: Sequence[str],
+    capacity: TypedCapacity,
 ) -> ReplayError | None:
     """Returns the error of a replay, None if no job started and ended on both sides.
 
-    `reservations` names the reservation of each row of the recorded jobs, empty for none.
+    `reservations` names the reservation of each row of the recorded jobs, empty for none. Both
+    sides know what their jobs asked for (`Side.wanting`).
     """
     columns = ("job_id", "start_s", "jct_s", "wait_s")
     ours = replayed.jobs.select("job_id", *(pl.col(c).alias(f"{c}_replayed") for c in columns[1:]))
@@ -133,7 +125,7 @@ def replay_error(
         return None
     start, start_replayed = (both[c].to_numpy() for c in ("start_s", "start_s_replayed"))
     apart = np.abs(start - start_replayed) > APART_S
-    departures = _departures(both, apart, recorded, replayed)
+    departures = _departures(both, apart, recorded, replayed, capacity)
     return ReplayError(
         policy=policy,
         jobs=len(both),
@@ -197,24 +189,20 @@ def _rank_correlation(one: Floats, other: Floats) -> float | None:
 
 
 def _departures(
-    both: pl.DataFrame, apart: Bools, recorded: Side, replayed: Side
+    both: pl.DataFrame, apart: Bools, recorded: Side, replayed: Side, capacity: TypedCapacity
 ) -> list[Departure]:
     """Returns the jobs whose starts differ, by the earlier of the two."""
-    order = np.argsort(both["submit_s"].to_numpy(), kind="stable")
     start, start_replayed = (both[c].to_numpy() for c in ("start_s", "start_s_replayed"))
-    ordered = start[order]
-    soonest_later, latest_earlier = np.full(len(order), np.inf), np.full(len(order), -np.inf)
-    soonest_later[order[:-1]] = np.minimum.accumulate(ordered[::-1])[::-1][1:]
-    latest_earlier[order[1:]] = np.maximum.accumulate(ordered)[:-1]
-    gpus = both["gpus"].to_numpy()
+    soonest_later, latest_earlier = _starts_around(both, start)
+    gpus, types = both["gpus"].to_numpy(), both[WANTED].to_list()
     at_s = np.minimum(start, start_replayed)
     early = start_replayed < start
     why = np.select(
         [
             both["reserved"].to_numpy(),
-            early & (recorded.free_gpus(at_s) >= gpus),
+            early & (recorded.free_for(at_s, types, capacity) >= gpus),
             early & (soonest_later < start),
-            ~early & (replayed.free_gpus(at_s) >= gpus),
+            ~early & (replayed.free_for(at_s, types, capacity) >= gpus),
             ~early & (latest_earlier > start),
         ],
         [
@@ -240,3 +228,18 @@ def _departures(
         )
         for i in rows.tolist()
     ]
+
+
+def _starts_around(both: pl.DataFrame, start_s: Floats) -> tuple[Floats, Floats]:
+    """Returns the first start of jobs submitted later, and the last of those submitted earlier.
+
+    Only jobs that ask for the same GPU type count: others do not compete.
+    """
+    soonest_later, latest_earlier = (np.full(len(start_s), limit) for limit in (np.inf, -np.inf))
+    order, types = np.argsort(both["submit_s"].to_numpy(), kind="stable"), both[WANTED].to_numpy()
+    for wanted in both[WANTED].unique().sort():
+        rows = order[types[order] == wanted]
+        starts = start_s[rows]
+        soonest_later[rows[:-1]] = np.minimum.accumulate(starts[::-1])[::-1][1:]
+        latest_earlier[rows[1:]] = np.maximum.accumulate(starts)[:-1]
+    return soonest_later, latest_earlier

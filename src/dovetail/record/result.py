@@ -237,6 +237,8 @@ class Contrast:
 QUESTIONS = ("today", "over site", "preemption", "known lengths", "elasticity", "sharing")
 """today: the best policy that could be deployed against the record, else the baseline; over site:
 against the replay of the site's scheduler; the others: what that power or knowledge would add."""
+AGAINST_TODAY = ("today", "over site")
+"""The questions that compare the best deployable policy with what there is."""
 
 
 @dataclass(frozen=True)
@@ -284,6 +286,14 @@ class Comparison:
         """Returns the policy with the shortest mean JCT of those that could be chosen."""
         rows = self.policies
         return str(rows["policy"][0]) if len(rows) else self.baseline
+
+    @property
+    def deployable(self) -> str:
+        """Returns the best row that could be deployed today, empty where the rows do not tell."""
+        if not self.contrasts:
+            return ""
+        first = self.contrasts[0]
+        return first.policy if first.asks in AGAINST_TODAY else first.against
 
     def contrast(self, asks: str) -> Contrast | None:
         """Returns the answer to a question, None if no rows of the comparison answer it."""

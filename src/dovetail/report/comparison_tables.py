@@ -9,13 +9,7 @@ import polars as pl
 
 from dovetail.record.result import GPU_SECOND_KINDS, IF_KNOWN, RECORDED, Comparison, RunResult
 from dovetail.report.changes import LABELS, changes
-from dovetail.report.order import (
-    best_of,
-    colour,
-    colour_places,
-    in_order,
-    rows_in_order,
-)
+from dovetail.report.order import Mark, advised, best_of, marks, names_in_order, rows_in_order
 from dovetail.report.page import Cell, ColumnHead, PageTable, TableRow
 from dovetail.report.replay_words import departure_lines, replay_sentence
 from dovetail.report.run_tables import SPLIT_NAMES, TitledTable, sorted_groups, split_titles
@@ -31,9 +25,11 @@ class Payers(NamedTuple):
     """What one policy does to each group of jobs."""
 
     name: str
-    colour: str
+    mark: Mark
     words: str
     tables: Sequence[TitledTable]
+    is_open: bool = False
+    note: str = ""
 
 
 class RecordBesideReplay(NamedTuple):
@@ -44,10 +40,9 @@ class RecordBesideReplay(NamedTuple):
     partings: Sequence[str] = ()
 
 
-def paints(comparison: Comparison) -> dict[str, str]:
-    """Returns the colour of each policy."""
-    names = [*comparison.results, *comparison.table["policy"]]
-    return {name: colour(place) for name, place in colour_places(names).items()}
+def paints(comparison: Comparison) -> dict[str, Mark]:
+    """Returns the mark of each row."""
+    return marks([*comparison.results, *comparison.table["policy"]])
 
 
 def shorts(comparison: Comparison) -> dict[str, str]:
@@ -81,14 +76,16 @@ def ranking_table(comparison: Comparison) -> PageTable:
     rows = []
     for row in ranked:
         name = str(row["policy"])
-        marks = {
+        notes = {
+            DEPLOYABLE: name == comparison.deployable,
             "shortest mean": name == best,
             "baseline": name == comparison.baseline,
             "what happened, by the log": name == RECORDED,
             "if lengths were known": str(row["kind"]) == IF_KNOWN,
         }
-        note = " · ".join(word for word, holds in marks.items() if holds)
-        rows.append(TableRow(short[name], _ranking_cells(row), note, name == best, paint[name]))
+        note = " · ".join(word for word, holds in notes.items() if holds)
+        is_best = name == advised(comparison)
+        rows.append(TableRow(short[name], _ranking_cells(row), note, is_best, paint[name]))
     frame = pl.DataFrame(ranked, schema=comparison.table.schema)
     against = ColumnHead(f"vs {short.get(comparison.baseline, 'baseline')}", "ratio")
     heads = [against if head.term == "ratio" else head for head in RANKING_HEADS]
@@ -215,19 +212,28 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or value != value or value in (float("inf"),) else value
 
 
+DEPLOYABLE = "best that could be deployed today"
+
+
 def changes_tables(comparison: Comparison) -> list[Payers]:
-    """Returns for each policy but the baseline who loses and who gains; the best policy first."""
+    """Returns for each policy but the baseline who loses and who gains.
+
+    The one that the page opens on is what a reader could act on, else the first.
+    """
     results, base = comparison.results, comparison.baseline
     if base not in results:
         return []
-    others = [name for name in in_order(results) if name not in (base, RECORDED)]
+    others = [name for name in names_in_order(comparison) if name not in (base, RECORDED)]
+    first = advised(comparison)
+    shown_open = first if first in others else next(iter(others), "")
     found = []
     for number, name in enumerate(others):
         tables = list(_changes_of(comparison, name, number))
         if tables:
             words = _losers(changes(comparison, name, "user"), changes(comparison, name, LABELS[0]))
-            paint = paints(comparison)[name]
-            found.append(Payers(shorts(comparison)[name], paint, words, tables))
+            note = DEPLOYABLE if name == comparison.deployable else ""
+            mark, short = paints(comparison)[name], shorts(comparison)[name]
+            found.append(Payers(short, mark, words, tables, name == shown_open, note))
     return found
 
 
@@ -296,7 +302,7 @@ def wait_frame(comparison: Comparison, key: str) -> pl.DataFrame:
     frames = {n: r.splits[key] for n, r in comparison.results.items() if key in r.splits}
     counted = pl.concat([f.select("group", "jobs") for f in frames.values()])
     groups = counted.group_by("group").agg(pl.col("jobs").max()).sort("group")
-    for name in in_order(comparison.results):
+    for name in names_in_order(comparison):
         if name in frames:
             waits = frames[name].select("group", pl.col("avg_wait_s").alias(f"wait_s {name}"))
             groups = groups.join(waits, on="group", how="left", maintain_order="left")
@@ -363,13 +369,13 @@ def spending_table(comparison: Comparison) -> PageTable:
         if any(r.gpu_seconds.get(k) for r in comparison.results.values())
     ]
     rows, found = [], []
-    for name in in_order(comparison.results):
+    for name in names_in_order(comparison):
         seconds = comparison.results[name].gpu_seconds
         total = sum(seconds.values())
         found.append({"policy": name, **{k: seconds.get(k) for k in used}})
         shares = [seconds.get(k, 0.0) / total if total > 0 else None for k in used]
         cells = [Cell(percent(share), share) for share in shares]
-        rows.append(TableRow(short[name], cells, colour=paint[name]))
+        rows.append(TableRow(short[name], cells, mark=paint[name]))
     frame = pl.DataFrame(found, schema={"policy": pl.String, **dict.fromkeys(used, pl.Float64)})
     heads = [ColumnHead("policy", "policy"), *(SPENDING_HEADS[k] for k in used)]
     return PageTable("gpu-seconds", heads, rows, frame)

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import polars as pl
 
+from dovetail.report.order import Mark
 from dovetail.report.plots.canvas import INK, svg_text
 from dovetail.report.terms import TERMS
 
@@ -48,11 +49,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class ColumnHead:
-    """The head of a column: its text, the word it is explained under, the colour of a policy."""
+    """The head of a column: its text, the word it is explained under, the mark of a policy."""
 
     text: str
     term: str = ""
-    colour: str = ""
+    mark: Mark | None = None
     is_words: bool = False
 
     @property
@@ -63,13 +64,13 @@ class ColumnHead:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row of a table; `note` is small print under its name, `colour` that of a policy."""
+    """One row of a table; `note` is small print under its name, `mark` that of a policy."""
 
     name: str
     cells: Sequence[Cell]
     note: str = ""
     is_best: bool = False
-    colour: str = ""
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)

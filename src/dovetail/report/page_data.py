@@ -18,8 +18,8 @@ import polars as pl
 
 from dovetail.record.result import RECORDED, Comparison, RunResult
 from dovetail.report.changes import LABELS
-from dovetail.report.order import colour, colour_places, in_order
-from dovetail.report.plots.canvas import dash
+from dovetail.report.order import colour, colour_places, in_order, is_told, names_in_order
+from dovetail.report.plots.canvas import Dash, dash
 from dovetail.report.plots.steps import Floats, over_edges, step_ends
 from dovetail.report.tables import GPU_SECOND_WORDS
 from dovetail.report.words import short_names, size_order
@@ -54,10 +54,10 @@ def page_json(
     results: Mapping[str, RunResult], baseline: str, comparison: Comparison | None = None
 ) -> str:
     """Returns the data of a page as JSON that is safe inside a script element."""
-    names = in_order(results)
+    names = in_order(results) if comparison is None else names_in_order(comparison)
     rows = job_rows({name: results[name] for name in names}, max(1, VALUES_MAX // len(names)))
     whole = {
-        "policies": _policies(results, baseline, comparison),
+        "policies": _policies(names, results, baseline, comparison),
         "jobs": _jobs(rows, len(names)),
         "series": _series([results[name] for name in names]),
         "spending": [_spending(results[name]) for name in names],
@@ -67,13 +67,17 @@ def page_json(
 
 
 def _policies(
-    results: Mapping[str, RunResult], baseline: str, comparison: Comparison | None
+    names: Sequence[str],
+    results: Mapping[str, RunResult],
+    baseline: str,
+    comparison: Comparison | None,
 ) -> list[dict[str, object]]:
-    short, places = short_names(results), colour_places(results)
+    every = list(results) if comparison is None else [*results, *comparison.table["policy"]]
+    short, places = short_names(every), colour_places(every)
     table = comparison.table.fill_nan(None).to_dicts() if comparison else []
     rows = {str(row["policy"]): row for row in table}
     found: list[dict[str, object]] = []
-    for name in in_order(results):
+    for name in names:
         row = rows.get(name, {})
         mean_s = row.get("avg_jct_s") if row else results[name].number("avg_jct_s")
         times_bound = row.get("x_bound") or results[name].number("x_bound")
@@ -81,7 +85,8 @@ def _policies(
             {
                 "name": short[name],
                 "colour": colour(places[name]),
-                "dash": _dash(places[name]),
+                "told": is_told(name),
+                "dash": _dash(dash(places[name], told=is_told(name))),
                 "baseline": name == baseline,
                 "recorded": name == RECORDED,
                 "mean": _finite(mean_s),
@@ -93,9 +98,8 @@ def _policies(
     return found
 
 
-def _dash(place: int) -> list[float] | None:
+def _dash(style: Dash) -> list[float] | None:
     """Returns the lengths of strokes and gaps in the pixels of a line 1.6 wide; None: solid."""
-    style = dash(place)
     return None if isinstance(style, str) else [1.6 * length for length in style[1]]
 
 

@@ -21,10 +21,10 @@ from dovetail.report.comparison_tables import (
     user_table,
     wait_tables,
 )
-from dovetail.report.order import best_of, in_order
+from dovetail.report.order import best_of, names_in_order
 from dovetail.report.page import CHART_SCRIPTS, Picture, render
 from dovetail.report.page_data import page_json
-from dovetail.report.run_tables import group_tables, numbers_tables
+from dovetail.report.run_tables import IMPORT_UNKNOWN, group_tables, import_table, numbers_tables
 from dovetail.report.words import (
     bounds_text,
     comparison_sentence,
@@ -34,7 +34,7 @@ from dovetail.report.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from matplotlib.figure import Figure
 
@@ -80,9 +80,9 @@ SECTIONS = (
 )
 
 
-def write_run_report(result: RunResult, path: Path | str) -> None:
-    """Writes the report of one run as one HTML file."""
-    Path(path).write_text(run_report(result), "utf-8")
+def write_run_report(result: RunResult, path: Path | str, cautions: Sequence[str] = ()) -> None:
+    """Writes the report of one run as one HTML file; the cautions come first."""
+    Path(path).write_text(run_report(result, cautions), "utf-8")
 
 
 def write_comparison_report(comparison: Comparison, path: Path | str) -> None:
@@ -90,8 +90,8 @@ def write_comparison_report(comparison: Comparison, path: Path | str) -> None:
     Path(path).write_text(comparison_report(comparison), "utf-8")
 
 
-def run_report(result: RunResult) -> str:
-    """Returns the report of one run."""
+def run_report(result: RunResult, cautions: Sequence[str] = ()) -> str:
+    """Returns the report of one run; the cautions come first."""
     from markupsafe import Markup
 
     one = {result.policy: result}
@@ -107,6 +107,9 @@ def run_report(result: RunResult) -> str:
         "title": f"One run of {name}",
         "policy_name": result.policy,
         "where": _where(result),
+        "cautions": cautions,
+        "imported": import_table(result),
+        "import_unknown": IMPORT_UNKNOWN,
         "answer": run_sentence(result),
         "numbers": numbers_tables(result),
         "groups": group_tables(result),
@@ -142,6 +145,8 @@ def comparison_report(comparison: Comparison) -> str:
         "spending": spending_table(comparison),
         "users": user_table(comparison),
         "options": option_table(comparison),
+        "imported": import_table(next(r for n, r in results.items() if n != RECORDED)),
+        "import_unknown": IMPORT_UNKNOWN,
         "pictures": _comparison_pictures(comparison, has_changes=bool(payers)),
         "nodes": _node_pictures(comparison),
         "manifest": _manifest(results, bound=bound),
@@ -153,13 +158,13 @@ def comparison_report(comparison: Comparison) -> str:
 
 
 def _comparison_pictures(comparison: Comparison, *, has_changes: bool) -> dict[str, Picture]:
-    results = comparison.results
+    results, order = comparison.results, names_in_order(comparison)
     drawn: dict[str, Callable[[], Figure]] = {
         "mean": lambda: plots.mean_jct(comparison),
-        "size": lambda: plots.jct_by_size(results),
-        "queue": lambda: plots.queue_lengths(results),
-        "where": lambda: plots.gpu_seconds(results),
-        "jct": lambda: plots.jct_distribution(results),
+        "size": lambda: plots.jct_by_size(results, order),
+        "queue": lambda: plots.queue_lengths(results, order),
+        "where": lambda: plots.gpu_seconds(results, order),
+        "jct": lambda: plots.jct_distribution(results, order),
     }
     if has_changes:
         drawn["by-size"] = lambda: plots.change_by_size(comparison)
@@ -176,7 +181,7 @@ def _node_pictures(comparison: Comparison) -> list[Picture]:
     """Returns the nodes over time of the best policy and of the baseline."""
     title, caption = CAPTIONS["nodes"]
     short = short_names(comparison.results)
-    shown = [n for n in in_order(comparison.results) if n in _watched(comparison)]
+    shown = [n for n in names_in_order(comparison) if n in _watched(comparison)]
     until_s = max(result.lasted_s for result in comparison.results.values())
     return [
         Picture(f"nodes{i}", f"{title}: {short[name]}", caption, plots.occupancy(result, until_s))

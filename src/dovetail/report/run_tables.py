@@ -104,6 +104,24 @@ def numbers_tables(result: RunResult) -> list[PageTable]:
     ]
 
 
+def import_table(result: RunResult) -> PageTable | None:
+    """Returns what an import made of the rows of the log, None where nobody knows."""
+    trace = result.manifest.get("trace")
+    record = trace.get("import") if isinstance(trace, dict) else None
+    if not isinstance(record, dict):
+        return None
+    counts = {str(what): int(number) for what, number in record["counts"].items()}
+    rows = [TableRow(what, [Cell(count(number), number)]) for what, number in counts.items()]
+    frame = pl.DataFrame({"what": list(counts), "rows": list(counts.values())})
+    heads = [ColumnHead(f"rows of {record['source']} ({record['format']})"), ColumnHead("rows")]
+    return PageTable("import", heads, rows, frame, kind="plain")
+
+
+IMPORT_UNKNOWN = (
+    "The trace does not say how it was imported: what was left out of its log is not known."
+)
+
+
 def _spelled(key: str, value: float | int | str) -> str:
     if isinstance(value, str):
         return value or MISSING

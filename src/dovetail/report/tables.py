@@ -13,6 +13,7 @@ import polars as pl
 
 from dovetail.record.replay_error import ReplayError
 from dovetail.record.result import GPU_SECOND_KINDS, IF_KNOWN, Comparison, RunResult
+from dovetail.report.order import Mark, advised, marks
 from dovetail.report.replay_words import departure_lines, replay_sentence
 from dovetail.report.words import (
     KNOWN,
@@ -122,13 +123,14 @@ def ranking(comparison: Comparison) -> Table:
     table.add_column("policy", no_wrap=True)
     for head in ("mean", "95 %", _plain(against), "x bound", "99 %", "wait", "GPUs", "preempt"):
         table.add_column(head, justify="right", no_wrap=True)
-    best, kind = comparison.best, None
+    best, kind, mark_of = advised(comparison), None, _marks(comparison)
     for row in comparison.ranked.to_dicts():
         if kind is not None and IF_KNOWN in (kind, row["kind"]) and kind != row["kind"]:
             table.add_section()
         kind = row["kind"]
         style = "bold" if row["policy"] == best else ""
-        table.add_row(*_cells([short[row["policy"]], *_ranking_cells(row)]), style=style)
+        name = painted(short[row["policy"]], mark_of[row["policy"]])
+        table.add_row(name, *_cells(_ranking_cells(row)), style=style)
     return table
 
 
@@ -202,13 +204,13 @@ def _spread(row: dict[str, float]) -> str:
 def knowledge(comparison: Comparison) -> Table:
     """Returns a table of the knowledge and the powers of each policy."""
     table = _table()
-    short = _short(comparison)
+    short, mark_of = _short(comparison), _marks(comparison)
     for head, width in (("policy", 16), ("knows", 24), ("may", 34)):
         table.add_column(head, max_width=width, overflow="fold")
     for row in comparison.policies.to_dicts():
         name = str(row["policy"])
-        words = [short[name], row["knows"] or "nothing", row["powers"] or "start only"]
-        table.add_row(*_cells(words))
+        words = [row["knows"] or "nothing", row["powers"] or "start only"]
+        table.add_row(painted(short[name], mark_of[name]), *_cells(words))
     return table
 
 
@@ -286,7 +288,7 @@ def size_classes(comparison: Comparison) -> list[str]:
 def waits(comparison: Comparison) -> Table:
     """Returns a table of the mean wait, all time without GPUs, by policy and GPUs asked for."""
     table = _table()
-    short, classes = _short(comparison), size_classes(comparison)
+    short, classes, mark_of = _short(comparison), size_classes(comparison), _marks(comparison)
     table.add_column("wait by GPUs", no_wrap=True)
     for size in classes:
         table.add_column(_plain(size), justify="right", no_wrap=True)
@@ -296,7 +298,8 @@ def waits(comparison: Comparison) -> Table:
             continue
         rows = result.splits["size_class"].select("group", "avg_wait_s").iter_rows()
         of_size = {str(group): wait_s for group, wait_s in rows}
-        table.add_row(*_cells([short[name], *(duration(of_size.get(s)) for s in classes)]))
+        waited = _cells([duration(of_size.get(s)) for s in classes])
+        table.add_row(painted(short[name], mark_of[name]), *waited)
     return table
 
 
@@ -311,7 +314,7 @@ def spending(comparison: Comparison) -> Table:
     Slowed is negative if sharing or fewer GPUs than requested were more efficient.
     """
     table = _table()
-    short = _short(comparison)
+    short, mark_of = _short(comparison), _marks(comparison)
     table.add_column("GPU-time", no_wrap=True)
     kinds = [
         kind
@@ -325,7 +328,7 @@ def spending(comparison: Comparison) -> Table:
         total = sum(result.gpu_seconds.values()) if result else 0.0
         if result and total > 0:
             shares = [percent(result.gpu_seconds.get(kind, 0.0) / total) for kind in kinds]
-            table.add_row(*_cells([short[name], *shares]))
+            table.add_row(painted(short[name], mark_of[name]), *_cells(shares))
     return table
 
 
@@ -365,6 +368,17 @@ def _table(padding: int = 1) -> Table:
     return Table(
         box=SIMPLE_HEAD, padding=around, pad_edge=False, show_edge=False, header_style="bold"
     )
+
+
+def _marks(comparison: Comparison) -> dict[str, Mark]:
+    return marks([*comparison.results, *comparison.ranked["policy"]])
+
+
+def painted(name: str, mark: Mark) -> Text:
+    """Returns a name in the colour that its row has in every picture; italic if told lengths."""
+    from rich.text import Text
+
+    return Text(name, style=f"{mark.colour} italic" if mark.is_told else mark.colour)
 
 
 def _cells(words: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import polars as pl
 
-from dovetail.record.result import RECORDED, Comparison, Contrast, RunResult
+from dovetail.record.result import AGAINST_TODAY, RECORDED, Comparison, Contrast, RunResult
 
 MISSING = "–"
 ABOUT_THE_SAME = 0.02
@@ -176,8 +176,8 @@ def _answer(comparison: Comparison) -> str:
     asked = [name for c in comparison.contrasts for name in (c.policy, c.against)]
     short = short_names([*comparison.results, *comparison.ranked["policy"], *asked])
     first = comparison.contrasts[0]
-    is_baseline = first.asks not in ("today", "over site")
-    best = first.against if is_baseline else first.policy
+    is_baseline = first.asks not in AGAINST_TODAY
+    best = comparison.deployable
     is_replay = first.against == RECORDED and best == comparison.site
     text = f"Of what could be deployed today nothing beats {short[best]}"
     if is_replay:
@@ -201,7 +201,7 @@ def _bound_of(comparison: Comparison, name: str) -> str:
 
 def _additions(comparison: Comparison, short: dict[str, str]) -> str:
     """Returns the sentence on what more would add; empty if no row tells."""
-    more = [c for c in comparison.contrasts if c.asks not in ("today", "over site")]
+    more = [c for c in comparison.contrasts if c.asks not in AGAINST_TODAY]
     return f" {_capital('; '.join(_addition(c, short) for c in more))}." if more else ""
 
 

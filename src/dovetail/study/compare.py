@@ -67,6 +67,7 @@ def compare(
     keep_spans: bool = False,
     progress: Progress | None = None,
     cautions: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> Comparison:
     """Returns the comparison of policies, given as texts, on one trace. Raises InputError.
 
@@ -75,7 +76,7 @@ def compare(
     trace) to the first that reserves, else the baseline. `processes` is the number of worker
     processes, 0 for one per core; the result does not depend on it. `keep_spans` keeps the
     placements over time of the best policy and the baseline, which a report plots. `cautions` are
-    what the caller must say first, as of jobs that were left out.
+    what the caller must say first, as of jobs that were left out, `notes` what it adds to ours.
     """
     whole = assign(trace, options.seed) if assign else trace
     options, inferred = with_inferred_capacity(options, whole)
@@ -99,14 +100,19 @@ def compare(
     samples = _samples(runs, flows, compared)
     means, ratios = intervals(samples, baseline, options.seed)
     measured = MeasuredRows(rows, runs, samples, means, ratios, baseline, site)
-    notes = _notes(whole, options, runs, samples, policy_of, replication)
+    said = _notes(whole, options, runs, samples, policy_of, replication)
     comparison = Comparison(
         results=runs,
         baseline=baseline,
         table=_table(measured, windowed=compared.windowed),
         # Means of windows are not comparable with a bound of the whole trace.
         bound={} if compared.windowed else _bounds_dict(bounds),
-        notes=[*notes, *told_lengths(options.forecast, rows), *inferred],
+        notes=[
+            *(note for note in said if note not in cautions),
+            *told_lengths(options.forecast, rows),
+            *inferred,
+            *notes,
+        ],
         cautions=[*cautions, *_missing(options.forecast, rows, whole)],
         site=site,
     )
@@ -263,6 +269,7 @@ def _notes(
     linear = first.number("jobs_without_model") or 0
     powers = {name: policy.powers for name, policy in policy_of.items()}
     notes += limit_notes(trace, options, powers, len(trace) - int(linear))
+    notes += _cut_short(runs)
     notes += tenant_notes(trace.jobs, options.cluster, policy_of.values())
     if any(run.gpu_seconds.get("slowdown", 0.0) < 0 for run in runs.values()):
         notes.append(
@@ -272,6 +279,23 @@ def _notes(
     if linear and any("resize" in p.powers for p in policy_of.values()):
         notes.append(f"{linear:.0f} jobs have no model and scale linearly.")
     return notes
+
+
+def _cut_short(runs: Mapping[str, RunResult]) -> list[str]:
+    """Returns a note on policies under which more jobs reach their time limit than under others.
+
+    Such a job ends before its work is done, which shortens the policy's mean.
+    """
+    cut = {name: int(run.number("timed_out") or 0) for name, run in runs.items()}
+    fewest = min(cut.values())
+    more = {name.partition(":")[0]: n - fewest for name, n in cut.items() if n > fewest}
+    if not more:
+        return []
+    words = ", ".join(f"{jobs:,} more under {name}" for name, jobs in more.items())
+    return [
+        f"Jobs that run slower reach their time limit before their work is done: {words} than "
+        "under the policy with the fewest, which shortens its mean."
+    ]
 
 
 def _about_intervals(samples: Samples, replication: Replication) -> str:

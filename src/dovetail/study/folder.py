@@ -6,7 +6,7 @@ Call these functions inside `study.run.whole_directory`, so that the folder appe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,9 @@ TIMELINE = "timeline.perfetto-trace.gz"
 Drawing = tuple[str, Callable[[], "Figure"]]
 
 
-def write_run(result: RunResult, folder: Path, *, pictures: bool = True) -> None:
+def write_run(
+    result: RunResult, folder: Path, *, pictures: bool = True, cautions: Sequence[str] = ()
+) -> None:
     """Writes `summary.json` and `jobs.csv`, and with `pictures` report, plots and timeline."""
     write_tables(result, folder)
     if not pictures:
@@ -32,7 +34,7 @@ def write_run(result: RunResult, folder: Path, *, pictures: bool = True) -> None
     from dovetail.report import plots
     from dovetail.report.report import write_run_report
 
-    write_run_report(result, folder / "report.html")
+    write_run_report(result, folder / "report.html", cautions)
     write_timeline(result, folder / TIMELINE)
     one = {result.policy: result}
     _draw(
@@ -59,16 +61,17 @@ def write_comparison(comparison: Comparison, folder: Path, *, pictures: bool = T
     if not pictures:
         return
     from dovetail.report import plots
+    from dovetail.report.order import names_in_order
     from dovetail.report.report import write_comparison_report
 
     write_comparison_report(comparison, folder / "report.html")
-    results = comparison.results
+    results, order = comparison.results, names_in_order(comparison)
     drawings: list[Drawing] = [
         ("mean-jct", lambda: plots.mean_jct(comparison)),
-        ("jct", lambda: plots.jct_distribution(results)),
-        ("jct-by-size", lambda: plots.jct_by_size(results)),
-        ("queue-lengths", lambda: plots.queue_lengths(results)),
-        ("gpu-seconds", lambda: plots.gpu_seconds(results)),
+        ("jct", lambda: plots.jct_distribution(results, order)),
+        ("jct-by-size", lambda: plots.jct_by_size(results, order)),
+        ("queue-lengths", lambda: plots.queue_lengths(results, order)),
+        ("gpu-seconds", lambda: plots.gpu_seconds(results, order)),
     ]
     if len(results) > 1:
         drawings.append(("change-by-size", lambda: plots.change_by_size(comparison)))

@@ -19,7 +19,14 @@ from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.trace import Trace
 from dovetail.study.options import Options, adopted
 from dovetail.traces.hardware import fitting_cluster, gpu_type_rows
-from dovetail.traces.loss import LEFT_OUT_MAX, Loss, gpu_seconds, loss_in_counts
+from dovetail.traces.loss import (
+    LEFT_OUT_MAX,
+    Loss,
+    gpu_seconds,
+    loss_in_counts,
+    loss_in_import,
+    was_imported_before,
+)
 
 
 def typed_for(trace: Trace, cluster: Cluster) -> Trace:
@@ -85,18 +92,40 @@ def check_left_out(trace: Trace, options: Options) -> list[str]:
     """
     if not len(trace):
         return []
+    lost = lost_rows(trace, options.left_out_max)
     notes = [note for note in (ignored_types(trace, options.cluster),) if note]
-    never, unread = left_out(trace, options), loss_in_counts(trace)
+    never = left_out(trace, options)
     if never.exceeds(options.left_out_max):
         raise InputError("--cluster", f"it can never hold {never}", _mend(trace, never))
-    if unread.exceeds(options.left_out_max):
-        mend = f"dovetail trace import --rejects FILE lists them; {_accept(unread)}"
-        raise InputError("trace", f"unusable rows lose {unread}", mend)
     if never.exceeds(LEFT_OUT_MAX):
         notes.append(f"the cluster can never hold {never}; they are left out")
+    return [*lost, *notes]
+
+
+def lost_rows(trace: Trace, most: float) -> list[str]:
+    """Returns what must be said of rows of the log that are missing from the trace.
+
+    Raises InputError if reading the trace now loses more than `most`. What an earlier import lost
+    was said then, and stops nothing.
+    """
+    unread = loss_in_counts(trace)
+    if unread.exceeds(most):
+        mend = f"dovetail trace import --rejects FILE lists them; {_accept(unread)}"
+        raise InputError("trace", f"unusable rows lose {unread}", mend)
+    lists = "dovetail trace import --rejects FILE lists them"
+    notes = []
     if unread.exceeds(LEFT_OUT_MAX):
-        notes.append(f"unusable rows of the log lose {unread}")
+        notes.append(f"unusable rows of the log lose {unread}; {lists}")
+    if was_imported_before(trace) and trace.imported is not None:
+        earlier = loss_in_import(trace.imported)
+        if earlier.exceeds(LEFT_OUT_MAX):
+            notes.append(f"the import of {trace.imported.source} left out {earlier}; {lists}")
     return notes
+
+
+def as_sentence(note: str) -> str:
+    """Returns a note as a sentence."""
+    return f"{note[0].upper()}{note[1:]}."
 
 
 def _mend(trace: Trace, loss: Loss) -> str:

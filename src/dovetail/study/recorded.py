@@ -12,10 +12,12 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats
 from dovetail.core.policy import reserves
 from dovetail.core.trace import Trace
 from dovetail.core.units import DAY_S
+from dovetail.record.free_gpus import Side, TypedCapacity
 from dovetail.record.metrics import span_frame, split_frame
 from dovetail.record.recorded import (
     CapacitySteps,
@@ -25,7 +27,7 @@ from dovetail.record.recorded import (
     recorded_load,
     recorded_summary,
 )
-from dovetail.record.replay_error import ReplayError, Side, replay_error
+from dovetail.record.replay_error import ReplayError, replay_error
 from dovetail.record.result import POLICY, RECORDED, RunResult
 from dovetail.study.comparison_rows import ComparedRow
 from dovetail.study.options import Options
@@ -141,12 +143,31 @@ def error_of_replay(
 ) -> ReplayError | None:
     """Returns how far the replay of the site's scheduler is from the record."""
     kept, _ = placeable(trace, options)
+    types = dict(zip(kept.jobs.job_id, kept.jobs.gpu_type.texts(), strict=True))
     return replay_error(
         site,
-        Side(record.jobs, record.series),
-        Side(replayed.jobs, replayed.series),
+        Side(record.jobs, record.series).wanting(types),
+        Side(replayed.jobs, replayed.series).wanting(types),
         kept.jobs.reservation.texts(),
+        typed_capacity(options),
     )
+
+
+def typed_capacity(options: Options) -> TypedCapacity:
+    """Returns the GPUs of each type over time; no types if the cluster names none."""
+    clusters = [options.cluster]
+    times = [float("-inf")]
+    for at_s, changes in options.capacity:
+        clusters.append(clusters[-1].with_nodes(changes))
+        times.append(at_s)
+    names = dict.fromkeys(g.gpu_type for g in options.cluster.groups if g.gpu_type)
+    present = {name: [_gpus_of(c, name) for c in clusters] for name in names}
+    return TypedCapacity(np.array(times), {n: np.array(g, np.float64) for n, g in present.items()})
+
+
+def _gpus_of(cluster: Cluster, gpu_type: str) -> int:
+    nodes = range(cluster.nodes)
+    return sum(cluster.capacity_of(n) for n in nodes if cluster.group_of(n).gpu_type == gpu_type)
 
 
 def jct_of(result: RunResult, options: Options) -> tuple[Floats, Floats]:

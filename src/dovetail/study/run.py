@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
@@ -304,6 +304,7 @@ def _manifest(trace: Trace, policy: Policy, options: Options, left_out: int) -> 
             "left_out": left_out,
             "counts": dict(sorted(trace.counts.items())),
             "work_gpu_s": float((trace.duration_s * trace.jobs.gpus).sum()),
+            **({} if trace.imported is None else {"import": asdict(trace.imported)}),
         },
         **options.manifest(),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -85,6 +85,7 @@ def assembled(rows: Rows, name: str, where: str, *, cpu_only: str = "reject") ->
     if not frame.height:
         raise InputError(where, _nothing_usable(counts))
     trace = _trace(frame, name, {k: v for k, v in counts.items() if v})
+    trace = replace(trace, imported=rows.imported)
     refused = pl.concat([REFUSED.to_frame(), *refusals.rows], how="diagonal")
     return Imported(trace, refused, rows.notes)
 

@@ -19,12 +19,19 @@ import polars as pl
 from dovetail.core.cluster import GIB
 from dovetail.core.errors import InputError
 from dovetail.core.job import LABELS, Floats, Labels
-from dovetail.core.trace import ENDS, Recorded, Trace
+from dovetail.core.trace import ENDS, ImportRecord, Recorded, Trace
 from dovetail.traces.assemble import STATUS_OF, assemble
 from dovetail.traces.delimited import Delimited, read_delimited
+from dovetail.traces.import_record import (
+    COMMENT,
+    METADATA_KEY,
+    comment_line,
+    read_record,
+    record_text,
+)
 from dovetail.traces.output_file import write_output
 from dovetail.traces.rows import CANONICAL, FLAGS, NUMBERS, REQUIRED, TEXTS, Rows
-from dovetail.traces.source import PARQUET_MAGIC
+from dovetail.traces.source import LINE_LIMIT_BYTES, PARQUET_MAGIC, first_bytes
 
 _TRUE, _FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
 
@@ -45,14 +52,13 @@ def write_trace(trace: Trace, path: Path | str) -> None:
     The write is atomic. Raises InputError if the file cannot be written.
     """
     path = Path(path)
-    frame = to_frame(trace)
     if path.suffix == ".parquet":
-        data = _parquet_bytes(frame)
+        data = _parquet_bytes(trace)
     elif path.suffix == ".gz":
         # Without a time stamp and a name, the same trace gives the same bytes.
-        data = gzip.compress(frame.write_csv().encode(), 6, mtime=0)
+        data = gzip.compress(_csv_bytes(trace), 6, mtime=0)
     elif path.suffix == ".csv":
-        data = frame.write_csv().encode()
+        data = _csv_bytes(trace)
     else:
         raise InputError(str(path), "unknown file type", "use .csv, .csv.gz or .parquet")
     write_output(path, lambda stream: stream.write(data))
@@ -87,9 +93,16 @@ def _as_file(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in name).lstrip(".") or "none"
 
 
-def _parquet_bytes(frame: pl.DataFrame) -> bytes:
+def _csv_bytes(trace: Trace) -> bytes:
+    above = b"" if trace.imported is None else comment_line(trace.imported)
+    return above + to_frame(trace).write_csv().encode()
+
+
+def _parquet_bytes(trace: Trace) -> bytes:
     buffer = io.BytesIO()
-    frame.write_parquet(buffer)
+    known = trace.imported
+    metadata = None if known is None else {METADATA_KEY: record_text(known)}
+    to_frame(trace).write_parquet(buffer, metadata=metadata)
     return buffer.getvalue()
 
 
@@ -114,7 +127,22 @@ def canonical_rows(path: Path) -> Rows:
     """Returns the unchecked rows of a canonical file. Raises InputError."""
     frame, names = _parquet_columns(path) if is_parquet(path) else _csv_columns(path)
     counts = Counter({f"ignored column: {c}": frame.height for c in names if c not in CANONICAL})
-    return Rows(frame, frame.height, counts)
+    known = _import_record(path)
+    notes = () if known is None else known.notes
+    return Rows(frame, frame.height, counts, notes=notes, imported=known)
+
+
+def _import_record(path: Path) -> ImportRecord | None:
+    """Returns the record of the import that wrote a file, None without one. Raises InputError."""
+    if is_parquet(path):
+        text = pl.read_parquet_metadata(path).get(METADATA_KEY)
+        return None if text is None else read_record(text, str(path))
+    # One byte more than the longest line: a record that is longer cannot be read.
+    first, _, _ = first_bytes(path, LINE_LIMIT_BYTES + 1).partition(b"\n")
+    line = first.decode("utf-8-sig", "replace")
+    return (
+        read_record(line[len(COMMENT) :], f"{path}, line 1") if line.startswith(COMMENT) else None
+    )
 
 
 def _csv_columns(path: Path) -> tuple[pl.DataFrame, list[str]]:

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from dovetail.core.errors import InputError, nearest
+from dovetail.traces.import_record import COMMENT
 from dovetail.traces.rows import TEXTS
 from dovetail.traces.source import LINE_LIMIT_BYTES, read_text_bytes
 
@@ -155,7 +156,7 @@ def _first_lines(data: bytes, header_lines: int, rows: int, quoted: bool) -> pl.
 def header_of(first: bytes, separator: str = ",") -> list[str]:
     """Returns the column names on the first line that is not blank, empty without one."""
     for line in first.decode("utf-8-sig", "replace").splitlines():
-        if line.strip():
+        if line.strip() and not line.startswith(COMMENT):
             return _split(line, separator)
     return []
 
@@ -170,7 +171,7 @@ def _header(path: Path, data: bytes, separator: str) -> tuple[list[str], int]:
         if "\r" in line:
             mend = "save the file with line feeds as line ends"
             raise InputError(f"{path}, line {lines}", "contains a carriage return", mend)
-        if line.strip():
+        if line.strip() and not line.startswith(COMMENT):
             names = _split(line, separator)
             _check_unique(path, names, lines)
             return names, lines

@@ -11,6 +11,7 @@ from dovetail.core.job import Bools, Floats, Ints, Labels
 from dovetail.core.trace import ENDS, Trace
 from dovetail.core.units import DAY_S, HOUR_S
 from dovetail.traces.hardware import GpuTypeRow, fitting_cluster, gpu_type_rows
+from dovetail.traces.loss import import_sentence
 from dovetail.traces.transform import offered_load
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -105,6 +106,8 @@ class Description:
     cluster: str
     """The `--cluster` that fits the log, "" if it does not tell."""
     counts: dict[str, int]
+    imported: str
+    """What became of the rows of the log, or that nobody knows."""
 
     def to_dict(self) -> dict[str, object]:
         """Returns all values in JSON types; an infinite load becomes None."""
@@ -144,7 +147,8 @@ def describe(trace: Trace, gpus: int | None = None) -> Description:
         load=None if gpus is None else _load(trace, gpus),
         gpu_types=types,
         cluster=fitting_cluster(types),
-        counts=dict(trace.counts),
+        counts=dict(trace.counts if trace.imported is None else trace.imported.counts),
+        imported=import_sentence(trace),
     )
 
 

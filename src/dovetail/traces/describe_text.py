@@ -179,4 +179,4 @@ def _counts(d: Description) -> Group:
     table = _table("rows", text="what")
     for what, rows in d.counts.items():
         table.add_row(what, f"{rows:,}")
-    return _titled("Rows of the source", table)
+    return Group(_titled("Rows of the source", table), Text(d.imported))

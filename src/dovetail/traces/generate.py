@@ -29,6 +29,12 @@ LIMIT_STEPS_S = tuple(
 """Time limits that users request: round ones. Assumption, as is the overestimate: users run a
 uniform share between a tenth and all of their limit, before it is rounded up to the next step."""
 
+LONGEST_LIMIT_SHARE = 0.25
+"""The share of limited jobs whose users ask for the longest limit that any job needs, whatever
+their job needs. Logs of production systems have it among their most popular limits; limits that
+only follow the run times tell a scheduler too much (Tsafrir, JSSPP 2010). The value is an
+assumption."""
+
 LONGEST_SHARE = 0.38
 """The longest job, over the length of the trace: Philly's ran 49 of 129 days. A month with jobs
 of seven weeks would offer a load that its cluster meets only after the month."""
@@ -174,4 +180,7 @@ def _limits(draft: GeneratedJobs, share: float, rng: np.random.Generator) -> Flo
     guess = draft.duration_s / rng.uniform(0.1, 1.0, n)
     steps = np.asarray((*LIMIT_STEPS_S, np.inf))
     limit = steps[np.searchsorted(LIMIT_STEPS_S, guess)]
-    return np.where(rng.uniform(size=n) < share, limit, np.inf)
+    has_limit = rng.uniform(size=n) < share
+    longest = steps[np.searchsorted(LIMIT_STEPS_S, draft.duration_s.max(initial=1.0))]
+    limit = np.where(rng.uniform(size=n) < LONGEST_LIMIT_SHARE, np.maximum(limit, longest), limit)
+    return np.where(has_limit, limit, np.inf)

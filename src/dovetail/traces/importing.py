@@ -10,10 +10,12 @@ from pathlib import Path
 import polars as pl
 
 from dovetail.core.errors import InputError, nearest
-from dovetail.core.trace import Trace
+from dovetail.core.trace import ImportRecord, Trace
 from dovetail.traces.assemble import OUT_OF_ORDER, Imported, assembled, late
 from dovetail.traces.canonical import canonical_rows, trace_name
 from dovetail.traces.clock import check_zone, monday_before
+from dovetail.traces.import_record import joined_records, source_name
+from dovetail.traces.loss import gpu_seconds, loss_of
 from dovetail.traces.readers.format import Format, Head, ReadOptions
 from dovetail.traces.readers.registry import FORMATS
 from dovetail.traces.rows import CLOCK_TIMES, REQUIRED, Rows, adjusted
@@ -96,7 +98,8 @@ def import_rows(
     files = [Path(p) for p in paths]
     rows = _rows_of(files, format_name, options, origin)
     name = trace_name(files[0]) if len(files) == 1 else f"{trace_name(files[0])}+{len(files) - 1}"
-    return assembled(rows, name, _where(files), cpu_only=cpu_only)
+    found = assembled(rows, name, _where(files), cpu_only=cpu_only)
+    return with_record(found, files, format_name or sniff(files[0]))
 
 
 def import_apart(
@@ -139,7 +142,9 @@ def import_rows_apart(
     for part in sorted(parts, key=lambda p: str(p["queue"][0])):
         name = str(part["queue"][0]) or "none"
         try:
-            rows = Rows(part, part.height, refused=before, notes=whole.notes)
+            rows = Rows(
+                part, part.height, refused=before, notes=whole.notes, imported=whole.imported
+            )
             apart[name] = assembled(rows, name, _where(files), cpu_only=cpu_only)
             before = ()
         except InputError:
@@ -149,10 +154,32 @@ def import_rows_apart(
     if not apart:
         raise InputError(_where(files), "no virtual cluster has a usable job")
     shared = {k: n for k, n in counts.items() if n}
+    kind = format_name or sniff(files[0])
     return {
-        name: replace(part, trace=replace(part.trace, counts={**part.trace.counts, **shared}))
+        name: with_record(
+            replace(part, trace=replace(part.trace, counts={**part.trace.counts, **shared})),
+            files,
+            kind,
+        )
         for name, part in apart.items()
     }
+
+
+def with_record(imported: Imported, files: Sequence[Path], format_name: str) -> Imported:
+    """Returns the import with its record in the trace; a canonical file keeps the one it has."""
+    trace = imported.trace
+    if format_name == CANONICAL:
+        return imported
+    loss = loss_of(imported)
+    record = ImportRecord(
+        source_name(files),
+        format_name,
+        trace.counts,
+        gpu_seconds(trace),
+        loss.gpu_s,
+        imported.notes,
+    )
+    return replace(imported, trace=replace(trace, imported=record))
 
 
 def _where(files: list[Path]) -> str:
@@ -234,7 +261,9 @@ def _merged(parts: list[Rows], files: list[Path]) -> Rows:
         for refused in part.refused
     ]
     notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
-    return Rows(frame, sum(p.read for p in parts), counts, refused=refused, notes=notes)
+    known = joined_records([part.imported for part in parts])
+    read = sum(p.read for p in parts)
+    return Rows(frame, read, counts, refused=refused, notes=notes, imported=known)
 
 
 def _with_queue(frame: pl.DataFrame, path: Path) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from dovetail.core.errors import InputError
-from dovetail.core.trace import Trace
+from dovetail.core.trace import ImportRecord, Trace
 from dovetail.traces.assemble import Imported
 
 LEFT_OUT_MAX = 0.01
@@ -93,13 +93,56 @@ def total(losses: Sequence[Loss]) -> Loss:
 
 
 def loss_in_counts(trace: Trace) -> Loss:
-    """Returns the jobs that an import left out, from the counts of the trace alone."""
-    found = {
-        k.removeprefix("rejected: "): n for k, n in trace.counts.items() if k[:9] == "rejected:"
-    }
+    """Returns the jobs that reading the trace left out, from its counts alone."""
+    record = trace.imported
+    if record is not None and record.counts == trace.counts:
+        return loss_in_import(record)
+    return _loss_by(trace.counts, len(trace), gpu_seconds(trace), 0.0)
+
+
+def loss_in_import(record: ImportRecord) -> Loss:
+    """Returns what the import of a log left out, by its record."""
+    kept = record.counts.get("usable", 0)
+    return _loss_by(record.counts, kept, record.gpu_s, record.lost_gpu_s)
+
+
+def was_imported_before(trace: Trace) -> bool:
+    """True if the trace is of a canonical file that another command imported from a log."""
+    return trace.imported is not None and trace.imported.counts != trace.counts
+
+
+def _loss_by(counts: Mapping[str, int], jobs: int, gpu_s: float, lost_gpu_s: float) -> Loss:
+    found = {k.removeprefix("rejected: "): n for k, n in counts.items() if k[:9] == "rejected:"}
     reasons = {reason: n for reason, n in found.items() if reason not in NO_LOSS}
-    jobs = sum(reasons.values())
-    return Loss(jobs, 0.0, len(trace) + jobs, gpu_seconds(trace), reasons)
+    lost = sum(reasons.values())
+    return Loss(lost, lost_gpu_s, jobs + lost, gpu_s + lost_gpu_s, reasons)
+
+
+def import_sentence(trace: Trace) -> str:
+    """Returns what became of the rows of the log, or that nobody knows."""
+    record = trace.imported
+    if record is None:
+        return "What an import left out of this trace is not known: the file does not say."
+    counts = record.counts
+    lost = loss_in_import(record).jobs
+    rows = dict.fromkeys(_KINDS, 0)
+    for what, number in counts.items():
+        kind = what.partition(":")[0]
+        if kind in _KINDS:
+            rows[kind] += number
+    kept, rows["rejected"] = counts.get("usable", 0), rows["rejected"] - lost
+    parts = [f"{kept:,} jobs", f"{lost:,} jobs lost"]
+    parts += [f"{rows[kind]:,} {words}" for kind, words in _KINDS.items() if rows[kind]]
+    here = f"; this trace has {len(trace):,} of the jobs" if len(trace) != kept else ""
+    read = counts.get("read", 0)
+    return f"Import of {record.source} ({record.format}): {read:,} rows; {', '.join(parts)}{here}."
+
+
+_KINDS = {
+    "joined": "rows joined with another of their job",
+    "rejected": "rows of no job that held GPUs",
+    "adjusted": "values adjusted",
+}
 
 
 def parse_share(option: str, text: str) -> float:

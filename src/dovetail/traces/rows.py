@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from dovetail.core.trace import ImportRecord
+
 SecondsPerIteration = Callable[[str, int], float | None]
 """Returns the seconds per iteration of a model on a number of GPUs, None if unknown."""
 
@@ -61,7 +63,7 @@ class Rows:
     reason`) or made one of several (`joined: reason`), `read` all rows of the source. `frame` may
     have the `line` of each row, and `refused` the rejected rows. `notes` are sentences on what the
     reader assumed. `epoch_s` is the Unix time of `submit_s` 0 if known,
-    `zone_offset_s` the UTC offset there.
+    `zone_offset_s` the UTC offset there. `imported` is the record of an import before this one.
     """
 
     frame: pl.DataFrame
@@ -71,6 +73,7 @@ class Rows:
     zone_offset_s: float = 0.0
     refused: Sequence[pl.DataFrame] = ()
     notes: tuple[str, ...] = ()
+    imported: ImportRecord | None = None
 
 
 REFUSED = pl.Schema({"line": pl.Int64, "reason": pl.String, "gpu_s": pl.Float64})

@@ -13,7 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from dovetail.report.order import PALETTE, colour_places
+from dovetail.report.order import PALETTE, colour_places, is_told
 from dovetail.report.order import colour as colour
 from dovetail.report.words import duration, short_names
 
@@ -30,7 +30,12 @@ DARK = "#1b1f24"
 """Text on a light bar: dark in every reader's colours."""
 
 Dash = str | tuple[int, tuple[float, ...]]
-DASHES: tuple[Dash, ...] = ("solid", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
+DASHES: tuple[Dash, ...] = ("solid", (0, (9, 2)), (0, (1, 1.2)), (0, (9, 2, 1, 2)))
+TOLD_DASHES: tuple[Dash, ...] = (
+    *((0, (3, 2)), (0, (3, 2, 1, 2)), (0, (3, 2, 1, 2, 1, 2)), (0, (1, 3))),
+)
+"""The lines of rows that are told true lengths, where their policy has the line of `DASHES`."""
+HATCH = "//////"
 
 GPU_SECOND_LOOKS = {
     "useful": ("useful work", "#0072b2", ""),
@@ -96,9 +101,9 @@ def sheet(height_in: float = 3.1, rows: int = 1) -> tuple[Figure, Sequence[Axes]
     return figure, list(grid[:, 0])
 
 
-def dash(position: int) -> Dash:
+def dash(position: int, *, told: bool = False) -> Dash:
     """Returns the line style of the policy at a position: it turns when the colours run out."""
-    return DASHES[(max(position, 0) // len(PALETTE)) % len(DASHES)]
+    return (TOLD_DASHES if told else DASHES)[(max(position, 0) // len(PALETTE)) % len(DASHES)]
 
 
 def labels(names: Iterable[str]) -> dict[str, str]:
@@ -119,7 +124,9 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     """Returns how each policy's line looks, by its position among all policies."""
     short = labels(names)
     return {
-        name: Look(color=colour(place), linestyle=dash(place), label=short[name])
+        name: Look(
+            color=colour(place), linestyle=dash(place, told=is_told(name)), label=short[name]
+        )
         for name, place in colour_places(short).items()
     }
 

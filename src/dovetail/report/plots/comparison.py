@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from dovetail.record.result import Comparison
-from dovetail.report.order import colour, colour_places, in_order, rows_in_order
+from dovetail.report.order import Mark, marks, names_in_order, rows_in_order
 from dovetail.report.plots import canvas
 from dovetail.report.plots.run import (
     draw_by_size,
@@ -36,9 +36,9 @@ def mean_jct(comparison: Comparison) -> Figure:
             canvas.say_nothing_to_show(axes, "no job finished")
             return figure
         names = [*comparison.results, *(str(r["policy"]) for r in rows)]
-        short, places = canvas.labels(names), colour_places(names)
+        short, mark_of = canvas.labels(names), marks(names)
         for y, row in enumerate(rows):
-            _draw_mean(axes, y, row, colour(places[str(row["policy"])]))
+            _draw_mean(axes, y, row, mark_of[str(row["policy"])])
         axes.set_yticks(range(len(rows)), [short[str(r["policy"])] for r in rows])
         axes.set_ylim(len(rows) - 0.4, -0.7)
         longest_s = max(r["high"] or r["avg_jct_s"] for r in rows)
@@ -56,14 +56,21 @@ def _is_finite(seconds: float | None) -> bool:
     return seconds is not None and isfinite(seconds)
 
 
-def _draw_mean(axes: Axes, y: int, row: dict[str, float], paint: str) -> None:
-    mean_s = row["avg_jct_s"]
-    axes.barh(y, mean_s, color=paint, alpha=0.25, height=0.62)
+def _draw_mean(axes: Axes, y: int, row: dict[str, float], mark: Mark) -> None:
+    mean_s, paint = row["avg_jct_s"], mark.colour
+    if mark.is_told:
+        # The hatch has the colour of the edge: a bar of thin stripes.
+        axes.barh(
+            y, mean_s, fill=False, edgecolor=paint, alpha=0.5, height=0.62, hatch=canvas.HATCH
+        )
+    else:
+        axes.barh(y, mean_s, color=paint, alpha=0.25, height=0.62)
     if row["low"] is not None and row["high"] is not None:
         ends = [row["low"], row["high"]]
         axes.plot(ends, [y, y], color=paint, linewidth=2.2)
         axes.plot(ends, [y, y], "|", color=paint, markersize=8, markeredgewidth=1.6)
-    axes.plot(mean_s, y, "o", color=paint, markersize=5)
+    inside = "white" if mark.is_told else paint
+    axes.plot(mean_s, y, "o", color=paint, markersize=5, markerfacecolor=inside)
     # Right of the mean, where no bar and no bound passes: no mean is below its bound.
     axes.annotate(duration(mean_s), (mean_s, y), (4, 4), textcoords="offset points", size=9)
 
@@ -142,7 +149,7 @@ def _ratio_axis(axes: Axes, axis: str, comparison: Comparison, what: str) -> Non
 
 def others_of(comparison: Comparison) -> list[str]:
     """Returns the policies that are compared with the baseline."""
-    return [n for n in in_order(comparison.results) if n != comparison.baseline]
+    return [n for n in names_in_order(comparison) if n != comparison.baseline]
 
 
 def job_ratios(comparison: Comparison, policy: str) -> pl.DataFrame:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from dovetail.record.result import GPU_SECOND_KINDS, RunResult
-from dovetail.report.order import in_order
+from dovetail.report.order import is_told, ordered
 from dovetail.report.plots import canvas
 from dovetail.report.plots.steps import (
     Floats,
@@ -33,11 +34,11 @@ NODE_ROWS = 128
 SHARE_POINTS = 800
 
 
-def jct_distribution(results: Results) -> Figure:
-    """Draws the cumulative distribution of JCTs, one line per policy."""
+def jct_distribution(results: Results, order: Sequence[str] = ()) -> Figure:
+    """Draws the cumulative distribution of JCTs, one line per policy, in their own order or one."""
     with canvas.house_style():
         figure, (axes,) = canvas.sheet()
-        values = {name: positive(results[name].jobs, "jct_s") for name in in_order(results)}
+        values = {n: positive(results[n].jobs, "jct_s") for n in ordered(results, order)}
         if not draw_shares(axes, values, canvas.looks(results)):
             canvas.say_nothing_to_show(axes, "no job finished")
             return figure
@@ -80,11 +81,11 @@ def load_over_time(result: RunResult) -> Figure:
         return figure
 
 
-def queue_lengths(results: Results) -> Figure:
+def queue_lengths(results: Results, order: Sequence[str] = ()) -> Figure:
     """Draws the number of waiting jobs over time, the policies over each other."""
     with canvas.house_style():
         figure, (axes,) = canvas.sheet()
-        lines = {n: series_steps(results[n], "waiting") for n in in_order(results)}
+        lines = {n: series_steps(results[n], "waiting") for n in ordered(results, order)}
         if not any(len(s) for s in lines.values()):
             canvas.say_nothing_to_show(axes, "nothing recorded")
             return figure
@@ -143,14 +144,14 @@ def occupancy(result: RunResult, until_s: float | None = None) -> Figure:
         return figure
 
 
-def jct_by_size(results: Results) -> Figure:
+def jct_by_size(results: Results, order: Sequence[str] = ()) -> Figure:
     """Draws median (dot), middle half (bar) and 99 % (tick) of JCT for each size of job."""
     with canvas.house_style():
         figure, (axes,) = canvas.sheet(3.4)
         classes = size_classes(results)
         values = {
             name: results[name].jobs.filter(pl.col("jct_s") > 0).select("size_class", "jct_s")
-            for name in in_order(results)
+            for name in ordered(results, order)
         }
         if not draw_by_size(axes, classes, values, canvas.looks(results)):
             canvas.say_nothing_to_show(axes, "no job finished")
@@ -165,9 +166,9 @@ def jct_by_size(results: Results) -> Figure:
         return figure
 
 
-def gpu_seconds(results: Results) -> Figure:
+def gpu_seconds(results: Results, order: Sequence[str] = ()) -> Figure:
     """Draws the use of the GPU-seconds of the capacity, one bar per policy."""
-    seconds = {name: results[name].gpu_seconds for name in in_order(results)}
+    seconds = {name: results[name].gpu_seconds for name in ordered(results, order)}
     return stacked_seconds(seconds, canvas.labels(results))
 
 
@@ -261,21 +262,35 @@ def draw_by_size(
         for at, size in enumerate(classes):
             if size in groups:
                 x = at - 0.4 + step * (i + 0.5)
-                draw_quantiles(axes, x, np.asarray(groups[size]), looks[name], 20 * step)
+                quantiles = Quantiles(looks[name], 20 * step, is_told(name))
+                quantiles.draw(axes, x, np.asarray(groups[size]))
                 drawn = True
     return drawn
 
 
-def draw_quantiles(axes: Axes, x: float, values: Floats, look: canvas.Look, room_pt: float) -> None:
-    """Draws one group: the middle half as a bar, the median as a dot, the 99 % as a tick."""
-    low, mid, high = np.quantile(values, [0.25, 0.5, 0.75])
-    top = np.sort(values)[int(np.ceil(0.99 * len(values))) - 1]
-    paint = look["color"]
-    axes.plot([x, x], [high, max(top, high)], color=paint, linewidth=0.8)
-    width = float(np.clip(room_pt, 2.0, 7.0))
-    axes.plot([x, x], [low, high], color=paint, linewidth=width, alpha=0.45, solid_capstyle="butt")
-    axes.plot(x, top, "_", color=paint, markersize=width + 2)
-    axes.plot(x, mid, "o", color=paint, markersize=min(width, 5.0), label=look["label"])
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """How the quantiles of one policy look; a row told true lengths is dashed, its dot hollow."""
+
+    look: canvas.Look
+    room_pt: float
+    is_told: bool
+
+    def draw(self, axes: Axes, x: float, values: Floats) -> None:
+        """Draws one group: middle half as a bar, median as a dot, 99 % as a tick."""
+        low, mid, high = np.quantile(values, [0.25, 0.5, 0.75])
+        top = np.sort(values)[int(np.ceil(0.99 * len(values))) - 1]
+        paint, width = self.look["color"], float(np.clip(self.room_pt, 2.0, 7.0))
+        axes.plot([x, x], [high, max(top, high)], color=paint, linewidth=0.8)
+        bar = axes.plot([x, x], [low, high], color=paint, linewidth=width, alpha=0.45)
+        bar[0].set(solid_capstyle="butt", dash_capstyle="butt")
+        if self.is_told:
+            bar[0].set_linestyle((0, (0.5, 0.3)))
+        axes.plot(x, top, "_", color=paint, markersize=width + 2)
+        dots = axes.plot(x, mid, "o", color=paint, markersize=min(width, 5.0))
+        dots[0].set(label=self.look["label"])
+        if self.is_told:
+            dots[0].set(markerfacecolor="white")
 
 
 def draw_steps(axes: Axes, steps: StepSeries, unit_s: float, paint: str) -> None:

@@ -15,7 +15,7 @@ const charts = {
       const marks = p.mean === p.mean ? [{ kind: "bar", from: 0, to: p.mean }, { kind: "dot", from: p.mean }] : [];
       if (p.low !== null) marks.push({ kind: "line", from: p.low, to: p.high });
       if (p.bound !== null) marks.push({ kind: "bound", from: p.bound });
-      return { name: p.name, colour: p.colour, value: duration(p.mean), tip: said, marks };
+      return { name: p.name, colour: p.colour, told: p.told, value: duration(p.mean), tip: said, marks };
     }));
     if (chosen) into.append(element("p", { class: "small" }, "Means of the chosen jobs; intervals and bounds are known of all jobs only."));
   },
@@ -89,7 +89,7 @@ const charts = {
         from += share;
         return { kind: "piece", from: from - share, to: from, colour, tip: `${policy.name}: ${words} ${percent(share / 100)}, ${whole(seconds[kind] / 3600)} GPU-hours` };
       });
-      return [{ name: policy.name, colour: policy.colour, value: percent(seconds.useful / total), marks }];
+      return [{ name: policy.name, colour: policy.colour, told: policy.told, value: percent(seconds.useful / total), marks }];
     });
     if (list.length === 0) return nothing(into, "no capacity recorded");
     const used = kinds.filter(([kind]) => data.spending.some((seconds) => Math.abs(seconds[kind]) > 0));
@@ -168,7 +168,7 @@ function quantilesBySize(into, value, word, ticks, spell, shown, line) {
       const [low, middle, high, top] = [0.25, 0.5, 0.75, 0.99].map((q) => d.quantile(q));
       const tip = `${policies[i].name}, ${name} GPUs: ${word} median ${spell(middle)}, middle half ${spell(low)} to ${spell(high)}, 99 % ${spell(top)}, mean ${spell(d.mean)}, ${whole(d.count)} jobs`;
       const marks = [{ kind: "line thin", from: high, to: top }, { kind: "bar", from: low, to: high }, { kind: "tick", from: top }, { kind: "dot", from: middle }];
-      list.push({ name: policies[i].name, colour: policies[i].colour, value: spell(middle), tip, marks: line ? [{ kind: "bound", from: line }, ...marks] : marks });
+      list.push({ name: policies[i].name, colour: policies[i].colour, told: policies[i].told, value: spell(middle), tip, marks: line ? [{ kind: "bound", from: line }, ...marks] : marks });
     }
   }
   drawRows(into, axis, list);
@@ -226,7 +226,7 @@ function sayChosen() {
   };
   const table = () => element("div", { class: "scroll", tabindex: 0 }, element("table", {},
     element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))),
-    element("tbody", {}, ...policies.map((policy, i) => element("tr", {}, element("th", { scope: "row" }, swatch(policy.colour), policy.name), ...cells(i).map((cell) => element("td", {}, cell)))))));
+    element("tbody", {}, ...policies.map((policy, i) => element("tr", {}, element("th", { scope: "row" }, swatch(policy.colour, policy.told), policy.name), ...cells(i).map((cell) => element("td", {}, cell)))))));
   document.querySelector(".of-chosen").replaceChildren(...(chosen ? [table()] : []));
 }
 

@@ -39,7 +39,7 @@ function logarithmic(least, greatest, marks, words, ticksMax, hasZero) {
 }
 const narrow = () => document.documentElement.clientWidth < 600;
 
-// rows: {group} | {name, colour, value, marks: [{kind, from, to, colour, tip}]}
+// rows: {group} | {name, colour, told, value, marks: [{kind, from, to, colour, tip}]}
 function drawRows(into, axis, list, key = []) {
   const grid = axis.ticks.map(([x, words]) => element("i", { class: "gridline", style: { left: `${axis.at(x)}%` } }));
   const parts = list.map((row) => {
@@ -52,8 +52,8 @@ function drawRows(into, axis, list, key = []) {
         "data-tip": mark.tip,
       });
     });
-    return element("div", { class: "row", tabindex: 0, "data-tip": row.tip },
-      element("span", { class: "name" }, swatch(row.colour), row.name),
+    return element("div", { class: row.told ? "row told" : "row", tabindex: 0, "data-tip": row.tip },
+      element("span", { class: "name" }, swatch(row.colour, row.told), row.name),
       element("span", { class: "value" }, row.value),
       element("span", { class: "track" }, ...grid.map((line) => line.cloneNode()), ...marks));
   });
@@ -65,15 +65,17 @@ function drawRows(into, axis, list, key = []) {
     ...(keys.length ? [element("div", { class: "key" }, ...keys)] : []),
     element("div", { class: "rows" }, ...(list.length > 12 ? [ruler("top")] : []), ...parts, ruler("")));
 }
-function swatch(colour) {
-  return colour ? element("i", { class: "swatch", style: { "--paint": colour } }) : "";
+// A row that is told true lengths is hatched, as are its bars.
+function swatch(colour, told) {
+  return colour ? element("i", { class: told ? "swatch told" : "swatch", style: { "--paint": colour } }) : "";
 }
+const hatched = (colour) => `repeating-linear-gradient(135deg, ${colour} 0 2px, transparent 2px 4px)`;
 
 function colourOf(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 const drawnLines = new Map();
-// lines: {x, isLog, xWords, xTicks, xName, yWords, yName, yMax, stepped, series: [{name, colour, values, dash}]}
+// lines: {x, isLog, xWords, xTicks, xName, yWords, yName, yMax, stepped, series: [{name, colour, told, values, dash}]}
 function drawLines(into, lines) {
   const old = drawnLines.get(into);
   const zoomed = old && old.xName === lines.xName && old.zoom;
@@ -85,7 +87,7 @@ function drawLines(into, lines) {
   into.replaceChildren(element("div", { class: "over" }, element("span", { class: "small" }, lines.yName), reset), box);
   const height = () => (narrow() ? 220 : lines.height ?? 260);
   const options = {
-    width: box.clientWidth, height: height(), legend: { live: true, markers: { width: 0, fill: (u, i) => lines.series[i - 1].colour } },
+    width: box.clientWidth, height: height(), legend: { live: true, markers: { width: 0, fill: (u, i) => (lines.series[i - 1].told ? hatched(lines.series[i - 1].colour) : lines.series[i - 1].colour) } },
     cursor: { drag: { x: true, y: false }, focus: { prox: 16 }, points: { size: 7 }, ...(lines.sync ? { sync: { key: lines.sync, setSeries: false } } : {}) },
     focus: { alpha: 0.35 },
     scales: {
