@@ -20,8 +20,10 @@ from dovetail.cli.options import (
 from dovetail.cli.progress import bar, busy
 
 if TYPE_CHECKING:
+    from dovetail.core.trace import Trace
     from dovetail.record.result import Comparison
     from dovetail.study.option_texts import OptionTexts
+    from dovetail.study.options import Options
 
 DEMO_POLICIES = "fifo backfill sjf srtf srsf tiresias gittins afs-p"
 DEMO_ELASTIC = 0.5
@@ -77,16 +79,12 @@ def compare(
     from dovetail.study.compare import Replication
     from dovetail.study.compare import compare as run
     from dovetail.study.folder import write_comparison
-    from dovetail.study.left_out import as_sentence, check_left_out
-    from dovetail.study.option_texts import check_window, read_options, split_policies
+    from dovetail.study.option_texts import split_policies
     from dovetail.study.traces import with_models
     from dovetail.traces.loss import import_sentence
 
-    options = read_options(option_texts)
     with output_folder(output) as folder:
-        jobs = load_trace(trace, format_name, None)
-        check_window(jobs, options)
-        cautions = [as_sentence(note) for note in check_left_out(jobs, options)]
+        jobs, options, cautions = _opened(trace, format_name, option_texts)
         with bar("comparing", 1.0) as show:
             comparison = run(
                 jobs,
@@ -108,6 +106,21 @@ def compare(
     _print(comparison, as_json)
     if output is not None and not as_json:
         click.echo(f"written to {output}, report: {output / 'report.html'}", err=True)
+
+
+def _opened(
+    trace: str, format_name: str | None, option_texts: OptionTexts
+) -> tuple[Trace, Options, list[str]]:
+    """Returns the trace, the options of its runs, and what must be said first."""
+    from dovetail.study.left_out import as_sentence, check_left_out
+    from dovetail.study.option_texts import check_window, options_on, read_options
+
+    read_options(option_texts)  # Raises an error before the trace is read.
+    jobs = load_trace(trace, format_name, None)
+    options, assumed = options_on(jobs, option_texts)
+    check_window(jobs, options)
+    notes = (*assumed, *check_left_out(jobs, options))
+    return jobs, options, [as_sentence(note) for note in notes]
 
 
 @click.command()

@@ -88,17 +88,20 @@ def whatif(
     """
     from dovetail.study.cells import Premise
     from dovetail.study.changes import Grid, Setting, cells_of
-    from dovetail.study.option_texts import check_window, read_options, split_policies
+    from dovetail.study.option_texts import check_window, options_on, read_options, split_policies
     from dovetail.study.prices import read_prices
 
-    options = read_options(option_texts)
+    seed = read_options(option_texts).seed
+    jobs = load_trace(trace, format_name, seed if assign_models else None)
+    options, assumed = options_on(jobs, option_texts)
     base, *others = split_policies(policies) or ["backfill"]
     grid = Grid(other_clusters, nodes, add, time_limit, quota, others)
     cells = cells_of(Setting(options.cluster, base), grid, cross=cross)
     prices = read_prices(price, [cell.setting.cluster for cell in cells])
     _check_use(target, nodes, gpu_type, len(cells))
-    jobs = load_trace(trace, format_name, options.seed if assign_models else None)
     check_window(jobs, options)
+    for note in assumed:
+        click.echo(f"note: {note}", err=as_json)
     say_lost_rows(jobs, options.left_out_max, as_json)
     premise = Premise(jobs, options, longer_jobs == "exempt", _defaults())
     with output_folder(output) as folder:
@@ -116,7 +119,7 @@ def _defaults() -> tuple[str, ...]:
     default = click.core.ParameterSource.DEFAULT
     return tuple(
         f"--{name} {context.params[name]}"
-        for name in ("cluster", "policies", "forecast")
+        for name in ("policies", "forecast")
         if context.get_parameter_source(name) is default
     )
 
