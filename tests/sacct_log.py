@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 FIELDS = (
     "JobID|User|Account|Partition|QOS|JobName|State|Submit|Eligible|Start|End|Elapsed|Suspended|"
-    "Timelimit|Priority|NNodes|NodeList|Reservation|AllocTRES|ReqTRES"
+    "Timelimit|NNodes|NodeList|Reservation|AllocTRES|ReqTRES"
 )
 ZONE = ZoneInfo("Europe/Berlin")
 FIRST_S = datetime(2025, 10, 13, tzinfo=UTC).timestamp()
@@ -288,7 +288,6 @@ def _row(
         _span(elapsed_s),
         _span(suspended_s),
         job.limit,
-        str(random.randint(1000, 90000)),
         str(max(1, len(nodes))),
         _node_list(job.gpu_type, nodes),
         job.reservation,
@@ -307,7 +306,6 @@ def _steps(job: LoggedJob, attempt: Attempt, random: Random) -> Iterator[str]:
         values += [
             _span(attempt.elapsed_s),
             _span(0.0),
-            "",
             "",
             "1",
             "",

@@ -33,7 +33,7 @@ from dovetail.study.compare import compare as run_comparison
 from dovetail.study.folder import write_comparison, write_run
 from dovetail.study.inferred import with_inferred_capacity
 from dovetail.study.left_out import as_sentence, check_left_out
-from dovetail.study.option_texts import OptionTexts, check_window, read_options
+from dovetail.study.option_texts import OptionTexts, check_window, options_on
 from dovetail.study.run import simulate as run_one
 from dovetail.study.run import whole_directory, with_bound
 from dovetail.study.traces import open_traces, with_models
@@ -170,8 +170,8 @@ def simulate(
     `spans` keeps the placements over time (large on long traces); `judge` computes the bound; `log`
     is the file for the event log, which `replay` reads.
     """
-    options = read_options(option_texts)
     jobs = _trace(trace)
+    options, _ = options_on(jobs, option_texts)
     if assign_models:
         jobs = with_models(jobs, options.seed)
     check_window(jobs, options)
@@ -202,10 +202,10 @@ def compare(
 
     Uses all cores by default; the result does not depend on `processes`.
     """
-    options = read_options(option_texts)
     jobs = _trace(trace)
+    options, assumed = options_on(jobs, option_texts)
     check_window(jobs, options)
-    cautions = [as_sentence(note) for note in check_left_out(jobs, options)]
+    cautions = [as_sentence(note) for note in (*assumed, *check_left_out(jobs, options))]
     comparison = run_comparison(
         jobs,
         policies,
@@ -234,7 +234,7 @@ def bound(
     Raises InputError if no bound holds for the options.
     """
     jobs = _trace(trace)
-    options, _ = with_inferred_capacity(read_options(option_texts), jobs)
+    options, _ = with_inferred_capacity(options_on(jobs, option_texts)[0], jobs)
     powers = Powers(elastic=elastic, sharing=sharing, interleaving=interleaving)
     reason = objection(jobs, options, powers)
     if reason:

@@ -228,3 +228,34 @@ def test_a_log_with_a_record_shows_it_first_and_the_error_of_the_replay(
     assert [g["group"] for g in splits["account"]] == ["a0", "a1"]
     refused = shell.refused(*words, "--site", "sjf", "-o", tmp_path / "no")
     assert "--site" in refused and "not one of the compared policies" in refused
+
+
+TYPED = """\
+job_id,submit_s,gpus,duration_s,gpu_type,start_s,end_s,wait_s,nodes
+1,0,2,3600,a100,0,3600,0,a1
+2,60,2,3600,a100,3600,7200,3540,a1
+3,90,1,3600,v100,90,3690,0,v1
+"""
+
+
+def test_without_a_cluster_the_runs_are_on_the_one_that_fits_the_log(
+    shell: Shell, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text(TYPED)
+    note = "--cluster was given: the runs are on 1x2:a100+1x1:v100, which fits the log"
+    compared = shell.ok("compare", log, "-p", "fifo,backfill", "--processes", "1", "--json").json
+    assert note in compared["cautions"][0]
+    run = compared["runs"]["backfill"]
+    assert run["avg_wait_s"] == pytest.approx(compared["runs"]["recorded"]["avg_wait_s"])
+    one = " ".join(shell.ok("simulate", log, "-p", "fifo").out.split())
+    assert one.startswith(f"No {note}.")
+    bound = shell.ok("bound", log).out
+    assert bound.startswith(f"note: no {note}")
+    asked = shell.ok("whatif", log, "--nodes", "+1:v100", "--processes", "1").out
+    assert asked.startswith(f"note: no {note}")
+
+
+def test_where_a_trace_tells_no_cluster_the_assumed_one_is_said(shell: Shell, month: Path) -> None:
+    text = " ".join(shell.ok("compare", month, "-p", "fifo", "--processes", "1").out.split())
+    assert text.startswith("No --cluster was given and the trace does not tell one: the runs are")

@@ -155,12 +155,12 @@ def test_a_log_with_starts_is_charged_as_it_was(
     assert said.out.startswith("GPUs held by 2 of 2 jobs, as the log recorded; by account;")
 
 
-def test_without_a_cluster_the_idle_gpus_of_a_log_are_said_to_be_missing(
+def test_without_a_cluster_the_idle_gpus_are_those_of_the_one_that_fits_the_log(
     shell: Shell, recorded: Path
 ) -> None:
     said = shell.ok("chargeback", recorded, "--json").json
-    assert "idle GPUs are not counted (no --cluster)" in said["source"]
-    assert [row["who"] for row in said["charges"]] == ["text", "vision"]
+    assert "idle GPUs are those of 1x2:a100, which fits the log (no --cluster)" in said["source"]
+    assert [row["who"] for row in said["charges"]] == ["text", "vision", "(idle)"]
 
 
 def test_what_cannot_be_charged_is_told_in_one_line(
@@ -168,8 +168,7 @@ def test_what_cannot_be_charged_is_told_in_one_line(
 ) -> None:
     assert "does not record when its jobs started" in shell.refused("chargeback", month)
     assert "has no events.jsonl" in shell.refused("chargeback", tmp_path)
-    assert "give --cluster" in shell.refused("chargeback", recorded, "--idle", "shared")
-    assert "no price for a100" in shell.refused("chargeback", recorded, "--price", "h100=1")
+    assert "has no GPU type 'h100'" in shell.refused("chargeback", recorded, "--price", "h100=1")
     assert "dates already" in shell.refused("chargeback", recorded, "--start", "2024-03-04")
     assert "no job names its queue" in shell.refused("chargeback", recorded, "--by", "queue")
     assert "give the cluster that ran the log" in shell.refused(

@@ -25,6 +25,20 @@ def test_a_gain_over_the_record_and_over_the_replay_have_their_intervals() -> No
     )
 
 
+def test_an_open_interval_says_first_that_nothing_clearly_beats_what_there_is() -> None:
+    known = Contrast("today", "sjf", RECORDED, 200, 0.9, 0.8, 0.95)
+    over = Contrast("over site", "sjf", "fifo", 200, 0.98, 0.9, 1.05)
+    assert comparison_sentence(told(known, over)).startswith(
+        "Nothing that could be deployed today clearly beats fifo; sjf has the shortest mean: the "
+        "mean job ends 1.11x sooner than recorded (95 % interval 1.05x to 1.25x), no clear "
+        "difference from the replay of fifo (0.95x to 1.11x); "
+    )
+    alone = Contrast("today", "sjf", "fifo", 200, 0.98, 0.9, 1.05)
+    assert comparison_sentence(told(alone)).startswith(
+        "Nothing that could be deployed today clearly beats fifo; sjf has the shortest mean: "
+    )
+
+
 def test_what_more_would_add_follows_and_an_open_interval_is_no_clear_difference() -> None:
     said = comparison_sentence(
         told(
@@ -66,7 +80,14 @@ def test_who_pays_is_named_by_size_and_account() -> None:
     ours = base.with_columns(wait_s=slower.otherwise(pl.col("wait_s") / 2))
     results["fifo"] = replace(results["fifo"], jobs=base)
     results["sjf"] = replace(results["sjf"], jobs=ours)
-    assert "jobs of >8 GPUs wait 3." in comparison_sentence(replace(comparison, results=results))
+    big = (base["size_class"] == ">8").sum()
+    said = comparison_sentence(replace(comparison, results=results))
+    assert f"; compared with fifo, {big} jobs of >8 GPUs wait 3." in said
+    # Where there is a record, who pays is told against it.
+    recorded = {RECORDED: replace(results["fifo"], jobs=base), **results}
+    logged = told(Contrast("today", "sjf", RECORDED, 200, 0.5, 0.4, 0.8))
+    said = comparison_sentence(replace(logged, results=recorded))
+    assert f"; compared with the record, {big} jobs of >8 GPUs wait 3." in said
     results["sjf"] = replace(results["sjf"], jobs=base)
     said = comparison_sentence(replace(comparison, results=results))
     assert "no size of job waits longer" in said

@@ -531,6 +531,7 @@ def test_pm100_has_allocated_gpus_and_limits_in_minutes(tmp_path: Path) -> None:
             "num_cores_alloc": [256, 4],
             "mem_alloc": [475, 10],
             "time_limit": [120, 4294967295],
+            "priority": [22000, 22000],
             "partition": ["1", "1"],
             "qos": ["0", "0"],
             "user_id": [41, 42],
@@ -541,6 +542,8 @@ def test_pm100_has_allocated_gpus_and_limits_in_minutes(tmp_path: Path) -> None:
     assert rows(trace) == [("5", at(8).timestamp(), 8, 3600.0)]
     assert trace.counts["rejected: no GPU"] == 1
     assert trace.jobs.time_limit_s.tolist() == [7200]
+    # Slurm computed it, no user asked for it.
+    assert trace.jobs.priority.tolist() == [0.0]
     assert trace.recorded is not None
     assert trace.recorded.wait_s.tolist() == [1800]
     assert trace.recorded.nodes.texts() == ["r1n1,r1n2"]

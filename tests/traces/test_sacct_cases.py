@@ -6,12 +6,26 @@ import pytest
 
 from dovetail.core.errors import InputError
 from dovetail.core.trace import ENDS, Recorded, Trace
+from dovetail.core.units import HOUR_S
 from dovetail.traces.hostlists import readable_host_names
 from dovetail.traces.importing import import_trace, sniff
 from dovetail.traces.readers.format import ReadOptions
 from dovetail.traces.readers.sacct_lines import FIELDS
-from dovetail.traces.readers.sacct_requeues import CONTRADICTORY, RUN_OF_A_JOB, SAME_ROW_TWICE
-from dovetail.traces.readers.slurm import COMPONENT, ELAPSED_COUNTS, NO_ZONE, SEVERAL_TYPES, SLURM
+from dovetail.traces.readers.sacct_requeues import (
+    CONTRADICTORY,
+    LIMIT_OF_RUNS,
+    RUN_OF_A_JOB,
+    SAME_ROW_TWICE,
+)
+from dovetail.traces.readers.slurm import (
+    COMPONENT,
+    ELAPSED_COUNTS,
+    NO_ZONE,
+    PAST_LIMIT,
+    SEVERAL_TYPES,
+    SLURM,
+)
+from dovetail.traces.rows import adjusted
 
 DAY = "2024-03-04T"
 COLUMNS = "JobID|User|Partition|State|Submit|Start|End|Elapsed|Suspended|NodeList|AllocTRES"
@@ -64,6 +78,34 @@ def test_the_runs_of_a_requeued_job_are_one_job(tmp_path: Path) -> None:
     assert (record.wait_s[0], record.restarts[0]) == (1800.0, 2)
     assert ENDS[trace.end[0]] == "failed"
     assert trace.counts[f"joined: {RUN_OF_A_JOB}"] == 2
+
+
+LIMITED = COLUMNS.replace("|AllocTRES", "|AllocTRES|Timelimit")
+
+
+def test_the_limit_of_a_requeued_job_holds_for_its_last_run(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        row("7", "NODE_FAIL", "10:00:00", "10:10:00", "11:10:00", "01:00:00") + "|01:30:00",
+        row("7", "COMPLETED", "11:10:00", "11:20:00", "12:20:00", "01:00:00") + "|01:30:00",
+        row("8", "PREEMPTED", "10:00:00", "10:10:00", "10:20:00", "00:10:00") + "|00:30:00",
+        row("8", "TIMEOUT", "10:20:00", "10:20:00", "10:50:00", "00:30:00") + "|00:30:00",
+        columns=LIMITED,
+    )
+    assert trace.jobs.time_limit_s.tolist() == [2.5 * HOUR_S, 40 * 60]
+    assert trace.counts[adjusted(LIMIT_OF_RUNS)] == 2
+    assert trace.duration_s.tolist() == [2 * HOUR_S, 40 * 60]
+
+
+def test_a_limit_admits_the_seconds_that_slurm_took_to_end_the_job(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        row("7", "TIMEOUT", "10:00:00", "10:10:00", "11:10:21", "01:00:21") + "|01:00:00",
+        row("8", "COMPLETED", *ONE_HOUR) + "|01:00:00",
+        columns=LIMITED,
+    )
+    assert trace.jobs.time_limit_s.tolist() == [HOUR_S + 21, HOUR_S]
+    assert trace.counts[adjusted(PAST_LIMIT)] == 1
 
 
 def test_a_job_cancelled_while_it_waited_again_keeps_what_it_ran(tmp_path: Path) -> None:
@@ -203,6 +245,13 @@ def test_without_a_zone_the_assumption_is_a_note(tmp_path: Path) -> None:
     epoch = row("7", "COMPLETED", "1709546400T", "1709546400", "1709550000", "01:00:00")
     path.write_text(f"{COLUMNS}\n{epoch.replace('T|', '|').replace(DAY, '')}\n")
     assert SLURM.read(path, ReadOptions()).notes == ()
+
+
+def test_the_priority_that_slurm_computed_is_no_wish_of_the_user(tmp_path: Path) -> None:
+    rows = [row(str(7 + n), "COMPLETED", *ONE_HOUR) for n in range(3)]
+    columns = COLUMNS.replace("|AllocTRES", "|AllocTRES|Priority")
+    trace = read(tmp_path, *(f"{r}|{9000 - n}" for n, r in enumerate(rows)), columns=columns)
+    assert trace.jobs.priority.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_a_missing_column_names_the_whole_list_once(tmp_path: Path) -> None:

@@ -11,8 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from dovetail.cli.main import cli
+from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
-from dovetail.core.trace import Trace
+from dovetail.core.policy import parse_policy
+from dovetail.core.trace import ENDS, TIMEOUT, Trace
+from dovetail.study.options import Options
+from dovetail.study.run import simulate
 from dovetail.traces.canonical import read_trace
 from dovetail.traces.importing import import_trace
 from dovetail.traces.readers.format import ReadOptions
@@ -106,6 +110,14 @@ def test_starts_ends_waits_and_restarts_are_as_they_were(month: Import) -> None:
     assert counted == [len(n) for n in nodes]
 
 
+def test_a_replay_ends_those_jobs_at_their_limit_that_the_log_does(month: Import) -> None:
+    cluster = Cluster.parse("9x4:a100+4x4:v100")
+    replayed = simulate(month.trace, parse_policy("backfill"), Options(cluster))
+    ended = (replayed.jobs["end"] == ENDS[TIMEOUT]).to_numpy()
+    assert ended.sum() > 100
+    assert ended.tolist() == (month.trace.end == TIMEOUT).tolist()
+
+
 def test_some_jobs_ran_over_the_change_of_clocks_and_some_were_suspended(month: Import) -> None:
     change_s = datetime(2025, 10, 26, 3, tzinfo=ZONE).timestamp()
     over = [j for j in month.jobs if any(a.start_s < change_s < a.end_s for a in j.attempts)]
@@ -188,7 +200,7 @@ def test_the_three_commands_of_the_readme_give_the_right_answer(tmp_path: Path) 
 
 def test_without_a_time_zone_the_first_line_names_the_assumption(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
-    log.write_text("\n".join(log_lines(logged_jobs(40))) + "\n")
+    log.write_text("\n".join(log_lines(logged_jobs(400))) + "\n")
     printed = run("trace", "import", log, "-o", tmp_path / "month.csv")
     assert printed.startswith("note: no time zone was given, so the times of the log are read as")
     assert "--timezone Europe/Berlin" in printed.splitlines()[0]

@@ -47,10 +47,11 @@ def bound(
     from dovetail.study.bound import bound as run
     from dovetail.study.bound import objection
     from dovetail.study.inferred import with_inferred_capacity
-    from dovetail.study.option_texts import read_options
+    from dovetail.study.option_texts import options_on, read_options
 
     options = read_options(option_texts)
     jobs = load_trace(trace, format_name, options.seed if assign_models else None)
+    options, assumed = options_on(jobs, option_texts)
     options, _ = with_inferred_capacity(options, jobs)
     say_left_out(jobs, options, as_json)
     powers = Powers(elastic=elastic, sharing=sharing, interleaving=interleaving)
@@ -60,6 +61,8 @@ def bound(
     with busy("bound"):
         bounds = run(jobs, options, powers)
     left_out = len(jobs) - bounds.jobs
+    for note in assumed:
+        click.echo(f"note: {note}", err=as_json)
     if as_json:
         click.echo(json.dumps({**_dict(bounds), "left_out": left_out}))
         return

@@ -53,7 +53,11 @@ class _Source:
     default="apart",
     help="GPUs that nobody held: a row of their own, or divided by GPU-hours held.",
 )
-@click.option("--cluster", default="", help="Cluster of a trace: for idle GPUs, types, prices.")
+@click.option(
+    "--cluster",
+    default="",
+    help="Cluster of a trace: for idle GPUs, types, prices. [default: the one that fits the log]",
+)
 @click.option("--start", default="", help="Date of second 0 of the trace, as in 2024-03-04.")
 @click.option("--timezone", default="", help="Time zone of the months. [default: UTC]")
 @click.option("--format", "format_name", default=None, help="Format of the trace.")
@@ -158,12 +162,19 @@ def _from_trace(source: Path, trace: Trace, cluster: str) -> _Source:
     from dovetail.physics.zoo.device import device_memory_bytes
     from dovetail.study.chargeback import recorded_holdings
     from dovetail.traces.cluster_file import read_cluster
+    from dovetail.traces.hardware import fitting_cluster, gpu_type_rows
 
-    machines = read_cluster(cluster, device_memory_bytes) if cluster else None
+    rows = gpu_type_rows(trace)
+    # A job without a type, where there are several, could have held GPUs of any.
+    fitting = "" if len(rows) > 1 and not rows[-1].gpu_type else fitting_cluster(rows)
+    chosen = cluster or fitting
+    machines = read_cluster(chosen, device_memory_bytes) if chosen else None
     held, never = recorded_holdings(trace, machines, str(source))
     words = f"GPUs held by {len(trace) - never:,} of {len(trace):,} jobs, as the log recorded"
     if never:
         words += f" ({never:,} never started)"
+    if not cluster and machines is not None:
+        words += f"; idle GPUs are those of {fitting}, which fits the log (no --cluster)"
     if machines is None:
         words += "; idle GPUs are not counted (no --cluster)"
     return _Source(trace, held, machines, words, as_recorded=True)

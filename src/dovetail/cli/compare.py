@@ -78,15 +78,13 @@ def compare(
     """
     from dovetail.core.units import DAY_S
     from dovetail.study import compare as study
-    from dovetail.study.left_out import as_sentence, check_left_out
-    from dovetail.study.option_texts import read_options, split_policies
+    from dovetail.study.option_texts import split_policies
     from dovetail.study.traces import with_models
     from dovetail.traces.loss import import_sentence
 
-    options = read_options(option_texts)
+    refuse_unused("--window-days", "--windows", used=windows > 0)
     with output_folder(output) as folder:
-        jobs = _loaded(trace, format_name, options, windows)
-        cautions = [as_sentence(note) for note in check_left_out(jobs, options)]
+        jobs, options, cautions = _opened(trace, format_name, option_texts)
         with bar("comparing", 1.0) as show:
             comparison = study.compare(
                 jobs,
@@ -108,15 +106,20 @@ def compare(
         click.echo(f"written to {output}, report: {output / 'report.html'}", err=True)
 
 
-def _loaded(trace: str, format_name: str | None, options: Options, windows: int) -> Trace:
-    """Returns the trace. Raises InputError, also for an option that has no effect on it."""
-    from dovetail.study.option_texts import check_window
+def _opened(
+    trace: str, format_name: str | None, option_texts: OptionTexts
+) -> tuple[Trace, Options, list[str]]:
+    """Returns the trace, the options of its runs, and what must be said first."""
+    from dovetail.study.left_out import as_sentence, check_left_out
+    from dovetail.study.option_texts import check_window, options_on, read_options
 
-    refuse_unused("--window-days", "--windows", used=windows > 0)
+    read_options(option_texts)  # Raises an error before the trace is read.
     jobs = load_trace(trace, format_name, None)
     refuse_unused("--site", "a trace that records starts", used=jobs.recorded is not None)
+    options, assumed = options_on(jobs, option_texts)
     check_window(jobs, options)
-    return jobs
+    notes = (*assumed, *check_left_out(jobs, options))
+    return jobs, options, [as_sentence(note) for note in notes]
 
 
 @click.command()

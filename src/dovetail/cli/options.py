@@ -68,8 +68,10 @@ BELIEF_OPTIONS: Sequence[Callable[[F], F]] = (
 WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
     shown_option(
         "--cluster",
-        default="16x4",
-        help="NODESxGPUS[:TYPE][/MEMORY], groups separated by +, or a TOML file.",
+        default="",
+        show_default=False,
+        help="NODESxGPUS[:TYPE][/MEMORY], groups separated by +, or a TOML file. [default: the "
+        "one that fits the log, else 16x4]",
     ),
     shown_option(
         "--switching",

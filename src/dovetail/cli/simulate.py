@@ -60,7 +60,8 @@ def simulate(
     from dovetail.report.tables import run_view
     from dovetail.study.folder import run_dict, write_run
     from dovetail.study.inferred import with_inferred_capacity
-    from dovetail.study.option_texts import check_window, read_options
+    from dovetail.study.left_out import as_sentence
+    from dovetail.study.option_texts import check_window, options_on, read_options
     from dovetail.study.tenant_notes import tenant_notes
     from dovetail.study.unused_powers import limit_notes
     from dovetail.traces.loss import import_sentence
@@ -70,15 +71,19 @@ def simulate(
     refuse_unused("--no-report", "-o", used=output is not None)
     with output_folder(output) as folder:
         jobs = load_trace(trace, format_name, options.seed if assign_models else None)
+        options, assumed = options_on(jobs, option_texts)
         check_window(jobs, options)
         options, inferred = with_inferred_capacity(options, jobs)
         lost = say_left_out(jobs, options, as_json)
+        cautions = [as_sentence(note) for note in assumed]
         pictures = folder is not None and not no_report
         result = _run(jobs, chosen, options, folder, pictures, not no_bound)
         if folder is not None:
             with busy("writing"):
-                write_run(result, folder, pictures=pictures, cautions=lost)
+                write_run(result, folder, pictures=pictures, cautions=[*cautions, *lost])
     if as_json:
+        for caution in cautions:
+            click.echo(f"note: {caution}", err=True)
         click.echo(json.dumps(run_dict(result)))
         return
     from dovetail.cli.terminal import show
@@ -88,7 +93,8 @@ def simulate(
     told = told_words(options.forecast, chosen, jobs.jobs)
     notes = [*limit_notes(jobs, options, powers, modelled), *told, *inferred]
     notes += [*tenant_notes(jobs.jobs, options.cluster, [chosen]), import_sentence(jobs)]
-    show(run_view(result, notes, lengths_missing(options.forecast, [chosen], jobs.jobs)))
+    cautions += lengths_missing(options.forecast, [chosen], jobs.jobs)
+    show(run_view(result, notes, cautions))
     if output is not None:
         click.echo(f"written to {output}", err=True)
 

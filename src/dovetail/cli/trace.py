@@ -113,7 +113,7 @@ def import_command(
     Example:
       sacct -a -D -X -P -S 2024-03-01 -E 2024-04-01 -o JobID,User,Account,Partition,\\
         QOS,JobName,State,Submit,Eligible,Start,End,Elapsed,Suspended,Timelimit,\\
-        Priority,NNodes,NodeList,Reservation,AllocTRES,ReqTRES > log.txt
+        NNodes,NodeList,Reservation,AllocTRES,ReqTRES > log.txt
       dovetail trace import log.txt --timezone Europe/Berlin -o month.csv
       dovetail trace import philly/afs_vcs/*.csv.gz -o philly.csv.gz
     """

@@ -97,10 +97,12 @@ def whatif(
     """
     from dovetail.study.cells import Premise
     from dovetail.study.changes import Grid, Setting, cells_of
-    from dovetail.study.option_texts import check_window, read_options, split_policies
+    from dovetail.study.option_texts import check_window, options_on, read_options, split_policies
     from dovetail.study.prices import read_prices
 
-    options = read_options(option_texts)
+    seed = read_options(option_texts).seed
+    jobs = load_trace(trace, format_name, seed if assign_models else None)
+    options, assumed = options_on(jobs, option_texts)
     base, *others = split_policies(policies) or ["backfill"]
     every_s = _checkpoint_s(checkpoint_every, spot, together)
     rows = (other_clusters, nodes, add, time_limit, quota, guarantee, spot)
@@ -109,8 +111,9 @@ def whatif(
     prices = read_prices(price, [cell.setting.cluster for cell in cells])
     _check_use(target, nodes, gpu_type, len(cells))
     refuse_unused("--longer-jobs", "--time-limit", used=bool(time_limit))
-    jobs = load_trace(trace, format_name, options.seed if assign_models else None)
     check_window(jobs, options)
+    for note in assumed:
+        click.echo(f"note: {note}", err=as_json)
     say_lost_rows(jobs, options.left_out_max, as_json)
     premise = Premise(jobs, options, longer_jobs == "exempt", _defaults())
     with output_folder(output) as folder:
@@ -143,7 +146,7 @@ def _defaults() -> tuple[str, ...]:
     default = click.core.ParameterSource.DEFAULT
     return tuple(
         f"--{name} {context.params[name]}"
-        for name in ("cluster", "policies", "forecast")
+        for name in ("policies", "forecast")
         if context.get_parameter_source(name) is default
     )
 

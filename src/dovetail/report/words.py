@@ -170,7 +170,9 @@ def comparison_sentence(comparison: Comparison) -> str:
     parts = [gain]
     if best["x_bound"] is not None:
         parts.append(f"{factor(best['x_bound'])} the bound no schedule of its kind can beat")
-    if best["policy"] != base and (fate := _fate_of_biggest(comparison, str(best["policy"]))):
+    if best["policy"] != base and (
+        fate := _fate_of_biggest(comparison, str(best["policy"]), short[base])
+    ):
         parts.append(fate)
     return "; ".join(parts) + "."
 
@@ -188,14 +190,27 @@ def _answer(comparison: Comparison) -> str:
         # Against the record this row is no gain: it is the error of the replay.
         text += f", which stands for your scheduler; replayed, {_gain(first, short)}"
     elif not is_baseline:
-        text = f"Of what could be deployed today {short[best]} is best: {_gain(first, short)}"
+        text = f"{_verdict(comparison, first, short)}: {_gain(first, short)}"
     site = comparison.contrast("over site")
     if site is not None and site is not first:
         text += f", {_gain(site, short, 'the replay of ', brief=True)}"
     if not is_baseline and not is_replay:
-        against = comparison.baseline if site is None else site.against
-        text += f"; {_who_pays(comparison, best, against)}"
+        text += f"; {_who_pays(comparison, best, first.against, short)}"
     return f"{text}{_bound_of(comparison, best)}.{_additions(comparison, short)}"
+
+
+def _verdict(comparison: Comparison, first: Contrast, short: dict[str, str]) -> str:
+    """Returns which policy is best, or that none is clearly better than what there is.
+
+    Where there is a record, the replay of the site's scheduler decides: it errs as the others do.
+    """
+    decides = comparison.contrast("over site") or first
+    if not decides.is_open:
+        return f"Of what could be deployed today {short[first.policy]} is best"
+    base = short.get(decides.against, decides.against)
+    what = base if comparison.replay_error is None else f"what you run ({base})"
+    beaten = f"Nothing that could be deployed today clearly beats {what}"
+    return f"{beaten}; {short[first.policy]} has the shortest mean"
 
 
 def _bound_of(comparison: Comparison, name: str) -> str:
@@ -271,32 +286,56 @@ def power_words(row: Mapping[str, object]) -> str:
     return "start only" if powers == "none" else powers
 
 
-PAYS = (("size_class", "jobs of {} GPUs"), ("account", "account {}"))
+PAYS = (("size_class", "of {} GPUs"), ("account", "of account {}"))
 PAYERS_MAX = 2
 LONGER_S_MIN = 60.0
 """Waits that grow by less are nobody's concern."""
 
 
-def _who_pays(comparison: Comparison, policy: str, against: str) -> str:
-    """Returns the sizes and accounts whose mean wait is longer under a policy."""
+def _who_pays(comparison: Comparison, policy: str, against: str, short: dict[str, str]) -> str:
+    """Returns the sizes and accounts whose mean wait is longer under a policy than in a row."""
     losers: list[str] = []
     for column, words in PAYS:
-        ours = _mean_waits(comparison.results.get(policy), column)
-        theirs = _mean_waits(comparison.results.get(against), column)
+        means = _paired_waits(comparison, policy, against, column)
         longer = {
-            group: (ours[group], theirs[group])
-            for group in set(ours) & set(theirs)
-            if ours[group] - theirs[group] > max(LONGER_S_MIN, ABOUT_THE_SAME * theirs[group])
+            group: (after_s, before_s, jobs)
+            for group, after_s, before_s, jobs in means
+            if after_s - before_s > max(LONGER_S_MIN, ABOUT_THE_SAME * before_s)
         }
-        order = sorted(longer, key=lambda g: (theirs[g] - ours[g], g))
-        losers += [f"{words.format(g)} wait {_longer(*longer[g])}" for g in order[:PAYERS_MAX]]
-    return ", ".join(losers) if losers else "no size of job waits longer"
+        order = sorted(longer, key=lambda g: (longer[g][1] - longer[g][0], g))
+        for group in order[:PAYERS_MAX]:
+            after_s, before_s, jobs = longer[group]
+            who = words.format(group)
+            losers.append(f"{_counted(jobs)} {who} {_longer(after_s, before_s, jobs)}")
+    row = "the record" if against == RECORDED else short.get(against, against)
+    return f"compared with {row}, {', '.join(losers) or 'no size of job waits longer'}"
 
 
-def _longer(after_s: float, before_s: float) -> str:
+def _counted(jobs: int) -> str:
+    return f"{count(jobs)} job{'s' * (jobs != 1)}"
+
+
+def _paired_waits(
+    comparison: Comparison, policy: str, against: str, by: str
+) -> list[tuple[str, float, float, int]]:
+    """Returns by group the mean waits of the jobs that ended in both rows, and their number."""
+    ours, theirs = (comparison.results.get(name) for name in (policy, against))
+    if ours is None or theirs is None:
+        return []
+    columns = ["job_id", "wait_s", "jct_s"]
+    known = theirs.jobs.select(columns).drop_nulls()
+    both = ours.jobs.drop_nulls([*columns, by]).filter(pl.col(by) != "").join(known, "job_id")
+    means = both.group_by(by).agg(
+        pl.col("wait_s").mean(), pl.col("wait_s_right").mean(), pl.len().alias("jobs")
+    )
+    return list(means.sort(by).iter_rows())
+
+
+def _longer(after_s: float, before_s: float, jobs: int) -> str:
+    wait = "waits" if jobs == 1 else "wait"
     if before_s < 1:
-        return f"{duration(after_s)} instead of {duration(before_s)}"
-    return f"{factor(after_s / before_s)} longer"
+        return f"{wait} {duration(after_s)} instead of {duration(before_s)}"
+    return f"{wait} {factor(after_s / before_s)} longer"
 
 
 def bounds_text(comparison: Comparison) -> str:
@@ -318,46 +357,30 @@ def _sooner(
     if abs(ratio - 1) < ABOUT_THE_SAME:
         return f"{winner} and {loser} finish the mean job at about the same time"
     text = f"{winner} finishes the mean job {factor(ratio)} sooner than {loser}"
-    if low is not None and high is not None:
-        text += f" (95 % interval {factor(low)} to {factor(high)}"
-        text += ": no clear difference)" if low <= 1 <= high else ")"
-    return text
+    if low is None or high is None:
+        return text
+    text += f" (95 % interval {factor(low)} to {factor(high)})"
+    return f"Nothing clearly beats {loser}: {text}" if low <= 1 <= high else text
 
 
-def _fate_of_biggest(comparison: Comparison, policy: str) -> str:
-    """Returns what the best policy does to the time the biggest jobs spend without a GPU."""
-    ours = _wait_by_size(comparison.results.get(policy))
-    theirs = _wait_by_size(comparison.results.get(comparison.baseline))
-    shared = sorted(set(ours) & set(theirs), key=size_order)
-    if len(shared) < 2:
-        return ""
-    biggest = shared[-1]
-    before_s, after_s = theirs[biggest], ours[biggest]
-    jobs = f"the biggest jobs ({biggest} GPUs)"
-    if max(before_s, after_s) < 1:
-        return f"{jobs} hardly wait under either"
-    if min(before_s, after_s) < 1:
-        return f"{jobs} wait {duration(after_s)} instead of {duration(before_s)}"
-    change = after_s / before_s
-    if abs(change - 1) < ABOUT_THE_SAME:
-        return f"{jobs} wait as long as before"
-    longer = change > 1
-    return f"{jobs} wait {factor(change if longer else 1 / change)} " + (
-        "longer" if longer else "less"
-    )
-
-
-def _wait_by_size(result: RunResult | None) -> dict[str, float]:
-    """Returns the mean time without a GPU by size.
+def _fate_of_biggest(comparison: Comparison, policy: str, base: str) -> str:
+    """Returns what the best policy does to the time the biggest jobs spend without a GPU.
 
     The time to the first start would favour a policy that starts a job and soon stops it again.
     """
-    return _mean_waits(result, "size_class")
-
-
-def _mean_waits(result: RunResult | None, by: str) -> dict[str, float]:
-    if result is None:
-        return {}
-    known = result.jobs.drop_nulls(["wait_s", "jct_s", by]).filter(pl.col(by) != "")
-    means = known.group_by(by).agg(pl.col("wait_s").mean())
-    return dict(means.sort(by).iter_rows())
+    means = _paired_waits(comparison, policy, comparison.baseline, "size_class")
+    if len(means) < 2:
+        return ""
+    biggest, after_s, before_s, number = max(means, key=lambda row: size_order(row[0]))
+    jobs = f"the biggest jobs ({biggest} GPUs, {_counted(number)})"
+    if max(before_s, after_s) < 1:
+        return f"{jobs} hardly wait under either"
+    if min(before_s, after_s) < 1:
+        return f"{jobs} wait {duration(after_s)} instead of {duration(before_s)} under {base}"
+    change = after_s / before_s
+    if abs(change - 1) < ABOUT_THE_SAME:
+        return f"{jobs} wait as long as under {base}"
+    longer = change > 1
+    return f"{jobs} wait {factor(change if longer else 1 / change)} " + (
+        f"longer than under {base}" if longer else f"less than under {base}"
+    )

@@ -21,10 +21,14 @@ from dovetail.record.metrics import Window
 from dovetail.study.options import Options, parse_adopt
 from dovetail.traces.capacity import Timeline, read_capacity
 from dovetail.traces.cluster_file import read_cluster
+from dovetail.traces.hardware import fitting_cluster, gpu_type_rows
 from dovetail.traces.loss import parse_share
 
 INFERRED = "inferred"
 """The value of `--capacity` that takes the changes from the record of the trace."""
+
+ASSUMED_CLUSTER = "16x4"
+"""The cluster where neither the user nor the trace names one."""
 
 
 class OptionTexts(TypedDict, total=False):
@@ -51,7 +55,7 @@ class OptionTexts(TypedDict, total=False):
 
 
 DEFAULTS: OptionTexts = {
-    "cluster": "16x4",
+    "cluster": "",
     "placement": "prefer,best-fit,keep",
     "switching": "restart:30",
     "forecast": AVAILABLE,
@@ -78,7 +82,7 @@ def read_options(option_texts: OptionTexts) -> Options:
     if unknown:
         raise InputError(f"option '{unknown[0]}'", "no such option", nearest(unknown[0], DEFAULTS))
     texts: OptionTexts = {**DEFAULTS, **option_texts}
-    cluster = read_cluster(texts["cluster"], device_memory_bytes)
+    cluster = read_cluster(texts["cluster"] or ASSUMED_CLUSTER, device_memory_bytes)
     for profiles in texts["profiles"]:
         load_profiles(Path(profiles))  # Raises an error before the trace is read.
     if texts["seed"] < 0:
@@ -105,6 +109,24 @@ def read_options(option_texts: OptionTexts) -> Options:
         seed=texts["seed"],
         left_out_max=parse_share("--allow-left-out", texts["allow_left_out"]),
     )
+
+
+def options_on(
+    trace: Trace, option_texts: OptionTexts, *, assumed: str = ASSUMED_CLUSTER
+) -> tuple[Options, list[str]]:
+    """Returns the options of a run on a trace, and what must be said of its cluster.
+
+    Where no cluster is named it is the one that fits the log, else `assumed`. Raises InputError.
+    """
+    if option_texts.get("cluster"):
+        return read_options(option_texts), []
+    texts: OptionTexts = {**option_texts, "cluster": fitting_cluster(gpu_type_rows(trace))}
+    if texts["cluster"]:
+        note = f"no --cluster was given: the runs are on {texts['cluster']}, which fits the log"
+    else:
+        texts["cluster"] = assumed
+        note = f"no --cluster was given and the trace does not tell one: the runs are on {assumed}"
+    return read_options(texts), [note]
 
 
 def _changes(text: str, cluster: Cluster) -> Timeline:

@@ -31,7 +31,6 @@ def _read_pm100(path: Path, options: ReadOptions) -> Rows:
             "gpus": table.number("num_gpus_alloc", "num_gpus_req"),
             "duration_s": table.number("run_time"),
             "time_limit_s": limit.set((limit >= _UNLIMITED_MINUTES).fill_null(False), None) * 60,
-            "priority": table.number("priority"),
             "user": table.text("user_id"),
             "qos": table.text("qos"),
             "queue": table.text("partition"),

@@ -21,7 +21,7 @@ from dovetail.traces.source import LINE_LIMIT_BYTES, read_text_bytes
 
 FIELDS = (
     *("JobID", "User", "Account", "Partition", "QOS", "JobName", "State", "Submit", "Eligible"),
-    *("Start", "End", "Elapsed", "Suspended", "Timelimit", "Priority", "NNodes", "NodeList"),
+    *("Start", "End", "Elapsed", "Suspended", "Timelimit", "NNodes", "NodeList"),
     *("Reservation", "AllocTRES", "ReqTRES"),
 )
 """The columns to request of sacct, in this order; every Slurm since 20.11 has them."""
@@ -41,7 +41,9 @@ STATES = (
 """The first words of sacct's State."""
 
 _BEFORE_HEADER_MAX = 50
-_KNOWN = frozenset((*FIELDS, "JobIDRaw", "ElapsedRaw", "TimelimitRaw", "AllocGRES", "ReqGRES"))
+_KNOWN = frozenset(
+    (*FIELDS, "Priority", "JobIDRaw", "ElapsedRaw", "TimelimitRaw", "AllocGRES", "ReqGRES")
+)
 _JOB = r"^\d+(?:_(?:\d+|\[[^\]|]*\]?)|\+\d+)?"
 _LISTS = ("NodeList", "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES")
 """Columns whose values contain commas."""

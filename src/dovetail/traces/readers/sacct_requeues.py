@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from dovetail.traces.rows import Refusals, joined
+from dovetail.traces.rows import Refusals, adjusted, joined
 
 SAME_ROW_TWICE = "the same row again"
 RUN_OF_A_JOB = "earlier run of a requeued job"
 CONTRADICTORY = "row that cannot be a run of the same job, the last one counts"
+LIMIT_OF_RUNS = "time limit of a requeued job, which holds for each run: earlier runs added"
 
 _OVERLAP_S = 1.0
 """Slurm's times are whole seconds, so a run may begin in the second in which the last one ended."""
@@ -22,8 +23,9 @@ def one_row_a_job(frame: pl.DataFrame, refused: Refusals) -> pl.DataFrame:
     """Returns one row for each job id, in the order of first rows.
 
     The run time and the suspended time are sums, submission and start those of the first run, end
-    and all else of the last one; `restarts` counts the starts after the first. `frame` has the
-    columns of `slurm`, with `ended` and `state`.
+    and all else of the last one; `restarts` counts the starts after the first. Slurm's time limit
+    begins anew with every run, so that of the job is the earlier runs and the limit of the last.
+    `frame` has the columns of `slurm`, with `ended` and `state`.
     """
     several = frame["job_id"].is_duplicated()
     if not several.any():
@@ -36,6 +38,8 @@ def one_row_a_job(frame: pl.DataFrame, refused: Refusals) -> pl.DataFrame:
     jobs = rows.group_by("job_id", maintain_order=True).agg(
         *_merged([c for c in frame.columns if c != "job_id"])
     )
+    limited = jobs["time_limit_s"].is_not_null() & (jobs["restarts"] > 0)
+    refused.counts[adjusted(LIMIT_OF_RUNS)] += int(limited.sum())
     if rows.height > jobs.height:
         refused.counts[joined(RUN_OF_A_JOB)] += rows.height - jobs.height
     both = pl.concat([frame.filter(~several), jobs.select(frame.columns)])
@@ -71,7 +75,9 @@ def _fits() -> pl.Expr:
 def _merged(columns: list[str]) -> list[pl.Expr]:
     """Returns how each column of a job follows from its rows."""
     runs = pl.col("start_s").count().cast(pl.Float64) - 1
+    ran_before_s = pl.col("duration_s").sum() - pl.col("duration_s").last().fill_null(0.0)
     special = {
+        "time_limit_s": pl.col("time_limit_s").last() + ran_before_s,
         "submit_s": pl.col("submit_s").first(),
         "eligible_s": pl.col("eligible_s").first(),
         "start_s": pl.col("start_s").drop_nulls().first(),

@@ -27,6 +27,7 @@ NOT_ENDED, NOT_STARTED = "not ended yet", "not started yet"
 TYPE_OF_PLACE = "GPU type as of the other jobs on its nodes or in its partition"
 SEVERAL_TYPES = "several GPU types in a job, any is taken"
 COMPONENT = "component of a heterogeneous job, a job of its own"
+PAST_LIMIT = "time limit raised to what the job ran past it"
 ELAPSED_COUNTS = "end moved to start + Elapsed, from which it differed"
 NO_ZONE = (
     "no time zone was given, so the times of the log are read as UTC. If they are local times, "
@@ -53,6 +54,8 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     """Reads one job for each id: steps, and jobs that never ran or have not ended, are refused.
 
     GPUs come from AllocTRES, else ReqTRES. Partition is the queue, user/JobName the recurrence.
+    Priority is not read: it is what the site's weights made of the job by the end of its wait, and
+    as the wish of its user it would tell every policy the order of the record.
     Suspended jobs keep their GPUs, so that time is neither run time (Slurm's Elapsed) nor waiting.
     """
     zone = options.timezone or "UTC"
@@ -70,6 +73,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
         again = frame["job_id"].is_in(frame.filter(~dateless)["job_id"].implode())
         frame = refuse(frame, dateless & again, DAMAGED_AGAIN, refused)
     frame = _ended_jobs(one_row_a_job(frame, refused), refused)
+    frame = _admitted(frame, refused.counts)
     parts = frame["job_id"].str.contains("+", literal=True)
     refused.counts[adjusted(COMPONENT)] += int(parts.sum())
     frame, filled = with_types_of_places(frame)
@@ -96,6 +100,17 @@ def _ended_jobs(frame: pl.DataFrame, refused: Refusals) -> pl.DataFrame:
         frame = refuse(frame, idle.fill_null(False) | timeless, "never started", refused)
     held_s = pl.col("duration_s") + pl.col("suspended_s")
     return frame.with_columns((pl.col("end_s") - pl.col("submit_s") - held_s).alias("wait_s"))
+
+
+def _admitted(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
+    """Returns the jobs with limits that admit what they ran.
+
+    Slurm ends a job up to a minute after its limit, or later with OverTimeLimit; a replay that
+    took the limit to the second would end it before its work is done.
+    """
+    past = (frame["duration_s"] > frame["time_limit_s"]).fill_null(False)
+    counts[adjusted(PAST_LIMIT)] += int(past.sum())
+    return frame.with_columns(frame["time_limit_s"].zip_with(~past, frame["duration_s"]))
 
 
 def _times(table: pl.DataFrame, name: str, zone: str) -> Moments:
@@ -186,7 +201,6 @@ def _canonical(table: pl.DataFrame) -> pl.DataFrame:
             "job_id": ids,
             "gpus": gpu_count(table, tres),
             "time_limit_s": limit.set((limit <= 0).fill_null(False), None),
-            "priority": column(table, "Priority").cast(pl.Float64, strict=False),
             "user": user,
             "account": column(table, "Account"),
             "qos": column(table, "QOS"),
