@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from result_scene import comparison_of, empty_result, pair, run_result
+from result_scene import comparison_of, empty_result, pair, run_result, with_record
 from rich.console import Console
 
 from dovetail.report.tables import comparison_view, ranking, run_view, spending
@@ -188,6 +188,25 @@ def test_the_whole_view_fits_80_columns_and_names_every_policy_in_full():
     assert all(len(line) <= 80 for line in text.splitlines())
     assert f"tiresias is {name}" in text
     assert "Bound on the mean JCT" in text
+
+
+def test_waits_by_account_are_those_of_the_accounts_with_most_jobs():
+    comparison = with_record(pair(400))
+    groups = [f"lab{i}" for i in range(8)]
+    by_account = pl.DataFrame(
+        {"group": groups, "jobs": list(range(8, 0, -1)), "avg_wait_s": [60.0 * i for i in range(8)]}
+    )
+    results = {
+        name: replace(result, splits={**result.splits, "account": by_account})
+        for name, result in comparison.results.items()
+    }
+    text = printed(comparison_view(replace(comparison, results=results)))
+    title = next(line for line in text.splitlines() if line.startswith("wait by account"))
+    assert title.split() == ["wait", "by", "account", "(6", "of", "8)", *groups[:6]]
+    rows = [line.split() for line in text.splitlines() if "0 s" in line and "5 min" in line]
+    assert [row[-2:] for row in rows] == [["5", "min"]] * len(results)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "wait by account" not in printed(comparison_view(pair(400)))
 
 
 def test_brackets_in_names_are_shown_not_obeyed():

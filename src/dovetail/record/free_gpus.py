@@ -51,7 +51,9 @@ class Side:
         found = np.searchsorted(t_s, at_s, side="right") - 1
         return np.asarray(np.where(found < 0, free.max(initial=0), free[np.maximum(found, 0)]))
 
-    def free_for(self, at_s: Floats, types: Sequence[str], capacity: TypedCapacity) -> Ints | Floats:
+    def free_for(
+        self, at_s: Floats, types: Sequence[str], capacity: TypedCapacity
+    ) -> Ints | Floats:
         """Returns the free GPUs of the types that each job asked for, at a time for each job."""
         free = self.free_gpus(at_s)
         wanted = np.asarray(types, dtype=np.str_)

@@ -6,13 +6,14 @@ A table is a rich renderable; the command line prints it. Whatever does not fit 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from dovetail.record.replay_error import ReplayError
-from dovetail.record.result import GPU_SECOND_KINDS, IF_KNOWN, Comparison, RunResult
+from dovetail.record.result import GPU_SECOND_KINDS, IF_KNOWN, RECORDED, Comparison, RunResult
 from dovetail.report.order import Mark, advised, marks
 from dovetail.report.replay_words import departure_lines, replay_sentence
 from dovetail.report.words import (
@@ -276,31 +277,49 @@ GPU_SECOND_WORDS = {
 }
 
 
+WAIT_GROUPS_MAX = 6
+WAIT_TITLES = {"size_class": "wait by GPUs", "queue": "wait by queue", "account": "wait by account"}
+
+
 def _waits_of(comparison: Comparison) -> list[Table]:
-    return [waits(comparison)] if size_classes(comparison) else []
+    """Returns the waits by size; by queue and account too if the log or the cluster has some."""
+    frames = [r.manifest.get("cluster") for r in comparison.results.values()]
+    tenants = any(isinstance(c, Mapping) and c.get("queues") for c in frames)
+    splits = list(WAIT_TITLES) if tenants or RECORDED in comparison.results else ["size_class"]
+    least = {"size_class": 1, "queue": 2, "account": 2}
+    return [waits(comparison, s) for s in splits if len(wait_groups(comparison, s)) >= least[s]]
 
 
-def size_classes(comparison: Comparison) -> list[str]:
-    """Returns the size classes with finished jobs under any policy, the smallest first."""
-    frames = [r.splits.get("size_class") for r in comparison.results.values()]
-    found = {str(g) for frame in frames if frame is not None for g in frame["group"]}
-    return sorted(found, key=size_order)
+def wait_groups(comparison: Comparison, split: str) -> list[str]:
+    """Returns the groups of jobs that ended under any policy: by size, else most jobs first."""
+    frames = [r.splits.get(split) for r in comparison.results.values()]
+    jobs: Counter[str] = Counter()
+    for frame in frames:
+        for group, number in () if frame is None else frame.select("group", "jobs").iter_rows():
+            jobs[str(group or "")] = max(jobs[str(group or "")], number)
+    jobs.pop("", None)
+    if split == "size_class":
+        return sorted(jobs, key=size_order)
+    return sorted(jobs, key=lambda group: (-jobs[group], group))
 
 
-def waits(comparison: Comparison) -> Table:
-    """Returns a table of the mean wait, all time without GPUs, by policy and GPUs asked for."""
+def waits(comparison: Comparison, split: str = "size_class") -> Table:
+    """Returns a table of the mean wait, all time without GPUs, by policy and group of jobs."""
     table = _table()
-    short, classes, mark_of = _short(comparison), size_classes(comparison), _marks(comparison)
-    table.add_column("wait by GPUs", no_wrap=True)
-    for size in classes:
-        table.add_column(_plain(size), justify="right", no_wrap=True)
+    short, mark_of = _short(comparison), _marks(comparison)
+    groups = wait_groups(comparison, split)
+    shown = groups if split == "size_class" else groups[:WAIT_GROUPS_MAX]
+    more = f" ({len(shown)} of {len(groups)})" if len(shown) < len(groups) else ""
+    table.add_column(WAIT_TITLES[split] + more, no_wrap=True)
+    for group in shown:
+        table.add_column(_plain(group), justify="right", no_wrap=True, max_width=10)
     for name in comparison.ranked["policy"]:
         result = comparison.results.get(name)
-        if result is None or "size_class" not in result.splits:
+        if result is None or split not in result.splits:
             continue
-        rows = result.splits["size_class"].select("group", "avg_wait_s").iter_rows()
-        of_size = {str(group): wait_s for group, wait_s in rows}
-        waited = _cells([duration(of_size.get(s)) for s in classes])
+        rows = result.splits[split].select("group", "avg_wait_s").iter_rows()
+        of_group = {str(group): wait_s for group, wait_s in rows}
+        waited = _cells([duration(of_group.get(group)) for group in shown])
         table.add_row(painted(short[name], mark_of[name]), *waited)
     return table
 
