@@ -363,6 +363,9 @@ def test_parts_of_a_gpu_do_not_exceed_it() -> None:
     assert faults(stage, moves, frozenset()) == []
     with pytest.raises(IllegalPlan, match=r"job 10: wants 0\.1 of GPU 0 of node 0"):
         faults(stage, [*moves, (10, one(0, gpu_part=0.1))])
+    thirds = Stage([Row(1, 5, gpu_part=0.334)] * 3, "fifo", "1x1")
+    with pytest.raises(IllegalPlan, match=r"job 2: wants 0\.334"):
+        faults(thirds, [(job, one(0, gpu_part=0.334)) for job in range(3)])
 
 
 def test_a_job_gets_the_part_it_asked_for_and_is_not_restricted_besides() -> None:

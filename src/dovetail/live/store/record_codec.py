@@ -19,7 +19,7 @@ from dovetail.wire.spec import EACH_GPU, JobSpec
 DAMAGED = "RecordDamaged"
 """The reason of a job whose row cannot be read."""
 RESTORE = "put back a copy of the file, or submit the job anew"
-DERIVED = ("gpus", "nodes")
+DERIVED = ("gpus", "held_gpus", "nodes")
 """Fields of a placement that are computed from its spans."""
 STORED_BYTES_MAX = 1 << 30
 """A bound without effect on texts that we wrote: they were bounded when they were accepted."""
