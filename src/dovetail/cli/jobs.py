@@ -145,7 +145,7 @@ def _detail_lines(details: ShowReply) -> list[str]:
         ("environment", ", ".join(details.environment)),
         ("depends on", ", ".join(details.after)),
         ("time limit", span(details.time_limit_s)),
-        ("stopped", f"{details.stops} times by the policy" if details.stops else ""),
+        ("stopped", f"{_times(details.stops)} by the policy" if details.stops else ""),
         ("tried again", str(row.retries) if row.retries else ""),
         ("exit code", "" if row.exit_code is None else str(row.exit_code)),
         ("allows", ", ".join(_allowed(details))),
@@ -163,6 +163,10 @@ def _allowed(details: ShowReply) -> list[str]:
         "requeue": details.requeue,
     }
     return [name for name, is_set in flags.items() if is_set]
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _of(samples: int, total: int) -> str:
