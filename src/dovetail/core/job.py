@@ -234,6 +234,11 @@ class JobTable:
         return bool(self.preemptible.all())
 
     @cached_property
+    def any_priority(self) -> bool:
+        """True if any job has a priority of its own."""
+        return bool(self.priority.any())
+
+    @cached_property
     def least_gpus(self) -> Ints:
         """The fewest GPUs each job may run on: as requested unless it may be resized."""
         return sealed(np.where(self.elastic & self.preemptible, self.min_gpus, self.gpus))
@@ -319,6 +324,7 @@ class _Growth:
         self._code_of = {graph: code for code, graph in enumerate(self._graphs)}
         self._least, self._most = Growing(table.least_gpus), Growing(table.most_gpus)
         self._widest, self._all_preemptible = table.widest_gpus, table.all_preemptible
+        self._any_priority = table.any_priority
 
     def extended(self, jobs: Sequence[JobRequest]) -> dict[str, object]:
         """Returns every column, and what is derived from them, with more rows."""
@@ -334,7 +340,11 @@ class _Growth:
         most = [j.max_gpus if m else j.gpus for j, m in zip(jobs, movable, strict=True)]
         self._widest = max(self._widest, *most) if most else self._widest
         self._all_preemptible = self._all_preemptible and all(job.preemptible for job in jobs)
+        self._any_priority = (
+            self._any_priority or max((abs(j.priority) for j in jobs), default=0) > 0
+        )
         return columns | {
+            "any_priority": self._any_priority,
             "job_id": self._job_id,
             "graphs": self._graphs,
             "graph_code": sealed(self._graph_code.extend([self._code(job.graph) for job in jobs])),

@@ -35,11 +35,6 @@ class TenantLedger:
     order: Order | None = None
     relieved: tuple[tuple[int, float], ...] = ()
 
-    @property
-    def stopped(self) -> dict[int, int]:
-        """Returns how often each job was stopped."""
-        return dict(self.stops)
-
 
 def noted(
     standing: TenantStanding,
