@@ -28,7 +28,7 @@ from dovetail.core.policy import Decision, Policy, register
 from dovetail.core.view import View
 from dovetail.mechanisms.tenancy import gate
 from dovetail.mechanisms.tenancy.ledger import TenantLedger, noted
-from dovetail.mechanisms.tenancy.lineup import Lineup, as_shown, completed, line_up
+from dovetail.mechanisms.tenancy.lineup import Lineup, as_shown, completed, line_up, unseen_in
 from dovetail.mechanisms.tenancy.reclaim import Reclaimed, Terms
 from dovetail.mechanisms.tenancy.standing import TenantStanding
 from dovetail.mechanisms.tenancy.turns import TenantTurn, turns
@@ -104,11 +104,10 @@ class Tenancy:
     def _taking_turns(self, view: View, memory: TenantLedger) -> Decision:
         used = memory.usage.until(view.now, self.half_life_s)
         standing = TenantStanding.of(view, used)
-        makes_room = bool(self.inner.powers & gate.MAKES_ROOM)
-        gpus = view.cluster.gpus if makes_room else view.plan.free_gpus
+        gpus = view.cluster.gpus if self._makes_room else view.plan.free_gpus
         overdue, guard_s = self._overdue(view)
         waiting = turns(standing, gpus, overdue) if len(view.waiting) else []
-        urgent = self._urgent(waiting, overdue, makes_room)
+        urgent = self._urgent(waiting, overdue)
         given = given_back(standing, self._terms, memory, urgent)
         later_s = min(guard_s, self._settled_until(view, memory))
         if given.draft is not None and not (self._resizes and given.served and not urgent.by_hand):
@@ -116,8 +115,7 @@ class Tenancy:
         # The inner policy must find the plan as it runs.
         view.plan.discard()
         found = self._lineup(standing, memory, given)
-        jobs = [t.job for t in waiting]
-        shown = self._shown(view, jobs, given, makes_room) if found is None else found.shown
+        shown = self._shown(view, waiting, given, found)
         decision = self._asked(standing, memory, shown, found)
         # The inner policy may have made room by itself, without stopping anybody.
         if given.draft is not None and not places(view, decision, given.served):
@@ -125,10 +123,9 @@ class Tenancy:
             return self._stopped(standing, memory, used, given, later_s)
         wake_s = min(decision.wake_at, given.wake_s, later_s)
         if len(urgent.guarded) < len(overdue) and stops(decision):
-            # What it stopped may be what the limit of a tenant held back an overdue job for.
+            # What it stopped may be what the limit of a tenant held an overdue job back for.
             wake_s = min(wake_s, view.now + SOON_S)
-        unseen = () if found is None else (*found.displaced, *found.others)
-        return noted(standing, memory, used, decision, shown, given, wake_s, unseen)
+        return noted(standing, memory, used, decision, shown, given, wake_s, unseen_in(found))
 
     def _is_alone(self, view: View) -> bool:
         """Returns whether there is one tenant, and nothing for the wrapper to decide."""
@@ -143,6 +140,10 @@ class Tenancy:
         return Terms(self.min_run_s, self.budget, self.grace_s)
 
     @property
+    def _makes_room(self) -> bool:
+        return bool(self.inner.powers & gate.MAKES_ROOM)
+
+    @property
     def _resizes(self) -> bool:
         return "resize" in self.inner.powers
 
@@ -155,16 +156,14 @@ class Tenancy:
         later = (due_s for due_s, _ in due if due_s > view.now)
         return [job for due_s, job in due if due_s <= view.now], next(later, inf)
 
-    def _urgent(self, waiting: list[TenantTurn], overdue: list[int], makes_room: bool) -> Urgent:
-        """Returns the jobs that the wrapper starts by itself.
-
-        An inner policy that shares GPUs or keeps an order of its own would not start overdue jobs
-        first, so meanwhile it starts none.
-        """
+    def _urgent(self, waiting: list[TenantTurn], overdue: list[int]) -> Urgent:
+        """Returns the jobs that the wrapper starts by itself."""
+        # An inner policy with an order of its own would not start overdue jobs first.
         free = [turn for turn in waiting if not turn.held]
         guarded = [turn.job for turn in free[: len(overdue)] if turn.job in overdue]
         due = [turn.job for turn in free if turn.guaranteed and self.reclaim]
-        return Urgent(guarded, due, [t.job for t in free] if guarded and makes_room else [])
+        by_hand = [turn.job for turn in free] if guarded and self._makes_room else []
+        return Urgent(guarded, due, by_hand)
 
     def _stopped(
         self,
@@ -178,24 +177,24 @@ class Tenancy:
         anew = relieved(replace(memory, inner=self.inner.initial), given, standing, self.guard_s)
         draft = given.draft if given.draft is not None and given.draft.changes() else None
         soon_s = inf if draft is None else standing.view.now + SOON_S
-        began, wake_s = Decision(draft, anew.inner), min(soon_s, given.wake_s, later_s)
-        return noted(standing, anew, used, began, [], given, wake_s)
+        wake_s = min(soon_s, given.wake_s, later_s)
+        return noted(standing, anew, used, Decision(draft, anew.inner), [], given, wake_s)
 
     def _shown(
-        self,
-        view: View,
-        jobs: list[int],
-        given: Reclaimed,
-        makes_room: bool,
+        self, view: View, waiting: list[TenantTurn], given: Reclaimed, found: Lineup | None
     ) -> list[int]:
         """Returns the jobs that the inner policy sees, in order of their turns."""
+        if found is not None:
+            return found.shown
         if given.blocked or given.draft is not None:
             first = [*given.ready, *given.served, *given.blocked]
-            others = [job for job in jobs if job not in first]
+            # Held jobs would take what limits leave for blocked ones.
+            others = [t.job for t in waiting if not t.held and t.job not in first]
             # One that only starts jobs would start a blocked job on GPUs that another counts on.
-            seen = first if makes_room else given.ready
+            seen = first if self._makes_room else given.ready
             return [*seen, *gate.beside(view, others, first)]
-        return gate.first_turns(view, jobs) if makes_room else jobs
+        jobs = [turn.job for turn in waiting]
+        return gate.first_turns(view, jobs) if self._makes_room else jobs
 
     def _lineup(
         self, standing: TenantStanding, memory: TenantLedger, given: Reclaimed
@@ -224,14 +223,13 @@ class Tenancy:
         found: Lineup | None,
     ) -> Decision:
         """Returns the decision of the inner policy on the jobs that it sees."""
-        view, powers = standing.view, self.inner.powers
-        makes_room = bool(powers & gate.MAKES_ROOM)
-        queue = (gate.by_own_key if makes_room else gate.in_order)(view, shown)
+        view = standing.view
+        queue = (gate.by_own_key if self._makes_room else gate.in_order)(view, shown)
         woke = view.changes.woke and memory.wake_s <= view.now
         gone = () if found is None else found.displaced
         changes = gate.changes_of(view, memory.known, frozenset(shown), gone, woke=woke)
         seen = replace(as_shown(view, gone), waiting=queue, changes=changes)
-        if makes_room:
+        if self._makes_room:
             kept = gate.settled(standing, shown, self._terms, memory)
             seen = gate.with_settled(seen, kept)
         decision = self.inner.decide(seen, memory.inner)
@@ -243,7 +241,7 @@ class Tenancy:
         """Returns when the next running job has run long enough to be stopped."""
         if not len(view.waiting) or "preempt" not in self.powers:
             return inf
-        ends = [until_s for _, until_s in memory.relieved]
+        ends = list(dict(memory.relieved).values())
         if self.min_run_s and "preempt" in self.inner.powers:
             since_s = view.progress.running_since_s
             ends += [since_s(job) + self.min_run_s for job in view.running]

@@ -126,3 +126,8 @@ def completed(view: View, decision: Decision, found: Lineup, *, resizes: bool) -
         else:
             draft.place(job, spans)
     return replace(decision, draft=draft if draft.changes() else None)
+
+
+def unseen_in(found: Lineup | None) -> tuple[int, ...]:
+    """Returns the jobs that may run, but not for all that the inner policy knows."""
+    return () if found is None else (*found.displaced, *found.others)
