@@ -340,9 +340,7 @@ class _Growth:
         most = [j.max_gpus if m else j.gpus for j, m in zip(jobs, movable, strict=True)]
         self._widest = max(self._widest, *most) if most else self._widest
         self._all_preemptible = self._all_preemptible and all(job.preemptible for job in jobs)
-        self._any_priority = (
-            self._any_priority or max((abs(j.priority) for j in jobs), default=0) > 0
-        )
+        self._any_priority |= _any_ranked(jobs)
         return columns | {
             "any_priority": self._any_priority,
             "job_id": self._job_id,
@@ -456,3 +454,7 @@ def _owners(queue: Labels, groups_of: Mapping[str, tuple[str, ...]]) -> Labels:
     # The last entry is that of jobs without a queue, whose code is -1.
     codes = [code_of.get(groups_of.get(name, ()), NO_LABEL) for name in (*queue.names, "")]
     return Labels(np.array(codes, np.int32)[queue.codes], tuple(map("+".join, owned)))
+
+
+def _any_ranked(jobs: Sequence[JobRequest]) -> bool:
+    return any(job.priority for job in jobs)
