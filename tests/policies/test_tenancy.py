@@ -241,3 +241,70 @@ def test_shares_over_a_day_are_those_of_the_weights() -> None:
     ]
     assert used[0] / sum(used) == pytest.approx(0.5, abs=0.03)
     assert all(a <= b for a, b in pairwise(sorted(starts)))
+
+
+def test_a_limit_of_one_queue_does_not_hold_up_the_others() -> None:
+    queues = (QueueSpec("a", weight=9, quota_gpus=2), QueueSpec("b"))
+    rows = [Row(2, 100, queue="a"), Row(2, 10, queue="a"), Row(2, 10, submit_s=1, queue="b")]
+    story = play(rows, "tenancy", Cluster(FOUR, queues=queues))
+    assert first_starts(story) == [0, 100, 1]
+
+
+def test_guaranteed_gpus_do_not_count_against_the_share_of_the_rest() -> None:
+    """Of eight GPUs four are guaranteed to a queue; the other four are shared by weight."""
+    queues = (QueueSpec("prod", guaranteed=(("", 4),)), QueueSpec("dev"))
+    rows = [Row(1, 10, queue="prod") for _ in range(8)] + [Row(1, 10, queue="dev")] * 8
+    story = play(rows, "tenancy", Cluster(EIGHT, queues=queues))
+    at_once = [job for job in range(16) if first_starts(story)[job] == 0]
+    assert at_once == [0, 1, 2, 3, 4, 5, 8, 9]
+
+
+def test_tiers_count_among_siblings_and_reach_the_queues_below() -> None:
+    queues = (
+        QueueSpec("spot", tier="spot"),
+        QueueSpec("batch", parent="spot"),
+        QueueSpec("dev"),
+        QueueSpec("idle", parent="dev", tier="spot"),
+        QueueSpec("work", parent="dev"),
+    )
+    rows = [Row(4, 10, queue=name) for name in ("batch", "idle", "work")]
+    story = play(rows, "tenancy", Cluster(FOUR, queues=queues))
+    assert first_starts(story) == [20, 10, 0]
+
+
+def test_a_policy_that_stops_jobs_keeps_its_order_within_each_queue() -> None:
+    """Two GPUs each: srtf runs the shortest of each queue, though all of b are longer."""
+    lengths = {"a": [50, 20, 30, 10], "b": [400, 300, 200, 100]}
+    rows = [Row(1, float(s), queue=name) for name, all_s in lengths.items() for s in all_s]
+    queues = (QueueSpec("a"), QueueSpec("b"))
+    story = play(rows, "tenancy:inner=srtf", Cluster(FOUR, queues=queues))
+    starts = first_starts(story)
+    assert [job for job in range(8) if starts[job] == 0] == [1, 3, 6, 7]
+    for first in (0, 4):
+        mine = sorted(range(first, first + 4), key=lambda job: rows[job].duration_s)
+        assert sorted(mine, key=lambda job: (starts[job], mine.index(job))) == mine
+
+
+def test_a_short_job_takes_the_gpus_of_its_own_queue() -> None:
+    queues = (QueueSpec("a"), QueueSpec("b"))
+    rows = [
+        *[Row(1, 100, queue="a")] * 2,
+        *[Row(1, 1000, queue="b")] * 2,
+        Row(1, 10, submit_s=5, queue="a"),
+    ]
+    story = play(rows, "tenancy:inner=srtf", Cluster(FOUR, queues=queues))
+    assert story.starts(4)[0][0] == 5
+    # Plain srtf would stop the longest, which is of the other queue.
+    assert [job for job, _ in whys(story)] == [1]
+    assert play(rows, "srtf", Cluster(FOUR, queues=queues)).stops(3)
+
+
+@pytest.mark.parametrize("inner", ["srtf", "tiresias", "max-min", "afs-l"])
+def test_one_tenant_with_a_guard_that_nobody_meets_is_the_inner_policy(inner: str) -> None:
+    """The wrapper is at work, as it is not without a guard, and changes nothing."""
+    rows = [Row(1 + n % 5, 10.0 + 7 * (n % 11), submit_s=3.0 * n, queue="q") for n in range(60)]
+    cluster = Cluster(EIGHT, queues=(QueueSpec("q"),))
+    plain = play(rows, inner, cluster)
+    story = play(rows, f"tenancy:inner={inner},guard-s=1e9", cluster)
+    assert [story.starts(job) for job in range(60)] == [plain.starts(job) for job in range(60)]
+    assert story.finishes == plain.finishes

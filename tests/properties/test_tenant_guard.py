@@ -21,6 +21,7 @@ from dovetail.core.tenants import QueueSpec, ReservationSpec
 
 SOON_S = 1.0
 """The policy asks again this soon after it stopped or started jobs itself."""
+ROUNDED_S = 1e-6
 GROUPS = (NodeGroup("big", 2, 4, "a100"), NodeGroup("small", 2, 2, "v100"))
 NODES = tuple(
     (n, group) for group, start in zip(GROUPS, (0, 2), strict=True) for n in (start, start + 1)
@@ -136,48 +137,46 @@ def check_guard(run: Run) -> None:
     for batch in story.batches:
         now = batch[0].t
         for job, since_s in fits_since.items():
-            assert now - since_s <= SOON_S + 1e-6, ("fits and waits", job, since_s, now, run)
-        begun = []
+            assert now - since_s <= SOON_S + ROUNDED_S, ("fits and waits", job, since_s, now, run)
         for fact in batch:
-            if isinstance(fact, Started):
-                if due.pop(fact.job, None) is not None:
-                    begun.append(fact.job)
-                running[fact.job] = fact.placement.by_node()
-            elif isinstance(fact, Stopped):
-                running.pop(fact.job)
-                due[fact.job] = now + run.guard_s
-            elif isinstance(fact, Ended):
+            if isinstance(fact, Ended):
                 running.pop(fact.job, None)
                 due.pop(fact.job, None)
             elif isinstance(fact, Submitted):
                 due[fact.job] = now + run.guard_s
-        overdue = [j for j in sorted(due, key=lambda j: (due[j], j)) if due[j] <= now - SOON_S]
-        waits = may_start(run, overdue, running, now)
+        # What holds an overdue job back when the policy decides.
+        waits = may_start(run, overdue(due, now), running, now)
+        was_due = dict(due)
+        for fact in batch:
+            if isinstance(fact, Started):
+                due.pop(fact.job, None)
+                running[fact.job] = fact.placement.by_node()
+            elif isinstance(fact, Stopped):
+                running.pop(fact.job)
+                due[fact.job] = now + run.guard_s
+        begun = [job for job in was_due if job not in due]
         for job in waits:
-            mine = set(open_nodes(run, job, now))
+            mine = set(open_nodes(run, job, now)) if job in due else set()
             for other in begun:
-                # `due` of the one that began is unknown here: it was overdue before, or it was not.
-                first = run_due(story, run, other, now) <= due[job]
-                assert first or not mine & set(running[other]), ("overtaken", job, other, now, run)
-        free = {n: g.gpus_per_node for n, g in NODES}
-        for placement in running.values():
-            for node, gpus in placement.items():
-                free[node] = free[node] - gpus
-        fits = {
-            j
-            for j in waits[:1]
-            if sum(max(0, free[n]) for n in open_nodes(run, j, now)) >= run.rows[j].gpus
-        }
-        fits_since = {j: fits_since.get(j, now) for j in fits}
+                fair = was_due[other] <= was_due[job] or not mine & set(running[other])
+                assert fair, ("overtaken", job, other, now, run)
+        first = may_start(run, overdue(due, now), running, now)[:1]
+        fits_since = {j: fits_since.get(j, now) for j in first if fits(run, j, running, now)}
 
 
-def run_due(story: object, run: Run, job: int, now: float) -> float:
-    """Returns when a job that starts now was due: the guard after it last began to wait."""
-    began = run.rows[job].submit_s
-    for fact in story.facts:  # type: ignore[attr-defined]
-        if isinstance(fact, Stopped) and fact.job == job and fact.t < now:
-            began = fact.t
-    return began + run.guard_s
+def overdue(due: dict[int, float], now: float) -> list[int]:
+    """Returns the jobs that the policy knows to be overdue, the longest first."""
+    return [job for job in sorted(due, key=lambda j: (due[j], j)) if due[job] <= now - SOON_S]
+
+
+def fits(run: Run, job: int, running: dict[int, dict[int, int]], now: float) -> bool:
+    """Returns whether enough GPUs are free on the nodes that a job may use."""
+    free = open_nodes(run, job, now)
+    for placement in running.values():
+        for node, gpus in placement.items():
+            if node in free:
+                free[node] -= gpus
+    return sum(max(0, gpus) for gpus in free.values()) >= run.rows[job].gpus
 
 
 @pytest.mark.parametrize("seed", range(32))

@@ -256,6 +256,11 @@ class JobTable:
         return sealed(np.round(self.gpus * self.gpu_part, 3))
 
     @cached_property
+    def any_priority(self) -> bool:
+        """True if any job has a priority of its own."""
+        return bool(self.priority.any())
+
+    @cached_property
     def least_gpus(self) -> Ints:
         """The fewest GPUs each job may run on: as requested unless it may be resized."""
         return sealed(np.where(self.elastic & self.preemptible, self.min_gpus, self.gpus))
@@ -344,6 +349,7 @@ class _Growth:
         self._least, self._most = Growing(table.least_gpus), Growing(table.most_gpus)
         self._widest, self._all_preemptible = table.widest_gpus, table.all_preemptible
         self._asked, self._has_parts = Growing(table.asked_gpus), table.has_parts
+        self._any_priority = table.any_priority
 
     def extended(self, jobs: Sequence[JobRequest]) -> dict[str, object]:
         """Returns every column, and what is derived from them, with more rows."""
@@ -359,7 +365,9 @@ class _Growth:
         most = [j.max_gpus if m else j.gpus for j, m in zip(jobs, movable, strict=True)]
         self._widest = max(self._widest, *most) if most else self._widest
         self._all_preemptible = self._all_preemptible and all(job.preemptible for job in jobs)
+        self._any_priority |= _any_ranked(jobs)
         return columns | {
+            "any_priority": self._any_priority,
             "job_id": self._job_id,
             "graphs": self._graphs,
             "graph_code": sealed(self._graph_code.extend([self._code(job.graph) for job in jobs])),
@@ -490,3 +498,7 @@ def _owners(queue: Labels, groups_of: Mapping[str, tuple[str, ...]]) -> Labels:
     # The last entry is that of jobs without a queue, whose code is -1.
     codes = [code_of.get(groups_of.get(name, ()), NO_LABEL) for name in (*queue.names, "")]
     return Labels(np.array(codes, np.int32)[queue.codes], tuple(map("+".join, owned)))
+
+
+def _any_ranked(jobs: Sequence[JobRequest]) -> bool:
+    return any(job.priority for job in jobs)

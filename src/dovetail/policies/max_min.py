@@ -4,7 +4,8 @@ At every event the shares are computed anew, up to each job's largest useful num
 With more jobs than GPUs, `overflow=earliest` serves the earliest submitted with one GPU each, so
 running jobs stay, as in the AFS authors' simulator; `least-recent` serves the jobs that have waited
 longest, so jobs take turns at every decision. A job that is not elastic gets its requested GPUs or
-waits: it is served in order of submission from the same pool.
+waits: it is served in order of submission from the same pool. GPUs that are left because types or
+node groups keep a job from its share go to jobs without any.
 
 Source: ALGORITHMS section 6; AFS section 5. Knows: no lengths. Stops running jobs: yes.
 """
@@ -12,6 +13,7 @@ Source: ALGORITHMS section 6; AFS section 5. Knows: no lengths. Stops running jo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
@@ -19,7 +21,9 @@ from typing import ClassVar
 import numpy as np
 
 from dovetail.algorithms.water_filling import water_filling
+from dovetail.core.errors import IllegalPlan
 from dovetail.core.order import Order
+from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.resizing import reshare
 from dovetail.core.view import View
@@ -27,6 +31,7 @@ from dovetail.mechanisms.elastic.budget import (
     LimitsLeft,
     admitted_within,
     cut_to_limits,
+    is_limited,
     limits_tenants,
     pool_of,
 )
@@ -61,7 +66,10 @@ class MaxMin:
             first = sorted([*movable, *islice(view.waiting, pool)])
             return Decision(reshare(view, dict.fromkeys(first[:pool], 1) | stay))
         jobs = [j for j in self._ranked(view) if j not in stay]
-        return Decision(reshare(view, _within_limits(view, jobs, pool) | stay))
+        draft = reshare(view, _within_limits(view, jobs, pool) | stay)
+        if is_limited(view):
+            _fill_beside(view, draft, jobs)
+        return Decision(draft)
 
     def _ranked(self, view: View) -> list[int]:
         """Returns all jobs in the order in which ties are broken and overflow is served."""
@@ -71,6 +79,28 @@ class MaxMin:
         progress, now = view.progress, view.now
         last_s = {j: progress.pending_since_s(j) for j in view.waiting}
         return sorted(all_jobs, key=lambda j: (last_s.get(j, now), j not in view.running, j))
+
+
+def _fill_beside(view: View, draft: Draft, jobs: list[int]) -> None:
+    """Gives free GPUs to jobs that got none, in order, each its fewest.
+
+    Shares are counted over all GPUs. A job whose type or nodes are taken leaves its share free, and
+    without this a job that could use it would wait.
+    """
+    for job in jobs:
+        if job in draft.placed:
+            continue
+        if not draft.free_gpus:
+            return
+        kept = view.running.get(job)
+        if kept is not None:
+            with suppress(IllegalPlan):
+                draft.place(job, kept)
+                continue
+        least = int(view.jobs.least_gpus[job])
+        spans = view.placing.find(draft.occupancy, view.shape(job), least)
+        if spans is not None:
+            draft.place(job, spans)
 
 
 def _all_take_one(view: View) -> bool:

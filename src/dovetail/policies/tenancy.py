@@ -1,16 +1,16 @@
 """Tenants around another policy: fair shares, guarantees that come back, and nobody starves.
 
 The queues, accounts and users of the cluster's file take turns: jobs within what is guaranteed to
-their queue first, then by tier (guaranteed, normal, spot) and priority of the queue, then whoever
-holds and has used least for its weight, level by level; use counts half after `half-life-s`. The
-jobs of one tenant go by `priority` and then as `inner` ranks them, which also chooses the GPUs. An
-`inner` that stops, resizes or shares sees about a cluster full of the first turns.
+their queue first, then level by level by tier (guaranteed, normal, spot), priority of the queue,
+and who holds and has used least above its guarantee for its weight; use counts half after
+`half-life-s`. The jobs of one tenant go by `priority` and then as `inner` ranks them, which also
+chooses the GPUs. An `inner` that stops or resizes sees the jobs whose turns fill the cluster.
 
 `reclaim`: GPUs that are guaranteed to a queue and lent to others come back on demand. Jobs are
 stopped for it, spot queues first, then those furthest above what they deserve, the youngest first;
 none before it ran `min-run-s`, none more often than `budget` times (0: no limit), each `grace-s`
 after it was chosen. `min-run-s` and `budget` also hold for `inner`. A job that waits longer than
-`guard-s` goes before all others, and GPUs that get free are kept for it.
+`guard-s` goes before all others: GPUs that get free are kept for it, and it runs at least as long.
 
 Source: water filling and reclaim as in YARN's capacity scheduler, Kueue and Run:ai; fair tree and
 decay as in Slurm. Knows: what `inner` knows. Stops running jobs: if `reclaim` or `inner` does.
@@ -37,11 +37,12 @@ from dovetail.core.policy import (
 )
 from dovetail.core.view import View
 from dovetail.mechanisms.tenancy import gate
-from dovetail.mechanisms.tenancy.contest import Contest, as_shown, completed, contest
 from dovetail.mechanisms.tenancy.ledger import TENANTS, TenantLedger, noted
-from dovetail.mechanisms.tenancy.reclaim import Reclaim, Reclaimed, Terms
+from dovetail.mechanisms.tenancy.lineup import Lineup, as_shown, completed, line_up, unseen_in
+from dovetail.mechanisms.tenancy.reclaim import Reclaimed, Terms
 from dovetail.mechanisms.tenancy.standing import TenantStanding
-from dovetail.mechanisms.tenancy.turns import turns
+from dovetail.mechanisms.tenancy.turns import TenantTurn, turns
+from dovetail.mechanisms.tenancy.urgent import Urgent, given_back, places, relieved, stops
 from dovetail.policies.fifo import Fifo
 
 SOON_S = 1.0
@@ -129,40 +130,36 @@ class Tenancy:
             memory = replace(memory, inner=self.inner.initial, known=frozenset(), alone=alone)
         if alone:
             decided = self.inner.decide(view, memory.inner)
-            return replace(decided, memory=replace(memory, inner=decided.memory))
+            if decided.memory is not memory.inner:
+                memory = replace(memory, inner=decided.memory)
+            return replace(decided, memory=memory)
         return self._taking_turns(view, memory)
 
     def _taking_turns(self, view: View, memory: TenantLedger) -> Decision:
         used = memory.usage.until(view.now, self.half_life_s)
         standing = TenantStanding.of(view, used)
-        makes_room = bool(self.inner.powers & gate.MAKES_ROOM)
-        gpus = view.cluster.gpus if makes_room else view.plan.free_gpus
+        gpus = view.cluster.gpus if self._makes_room else view.plan.free_gpus
         overdue, guard_s = self._overdue(view)
         waiting = turns(standing, gpus, overdue) if len(view.waiting) else []
-        guarded = [t.job for t in waiting[: len(overdue)] if not t.held and t.job in overdue]
-        due = [t.job for t in waiting if t.guaranteed and self.reclaim]
-        # Who shares GPUs or keeps an order of its own would not start overdue jobs first.
-        by_hand = [t.job for t in waiting if not t.held] if guarded and makes_room else []
-        given = self._given_back(standing, memory, guarded, due, by_hand)
+        urgent = self._urgent(waiting, overdue)
+        given = given_back(standing, self._terms, memory, urgent)
         later_s = min(guard_s, self._settled_until(view, memory))
-        if given.draft is not None and (by_hand or not self._resizes or not given.served):
+        if given.draft is not None and not (self._resizes and given.served and not urgent.by_hand):
             return self._stopped(standing, memory, used, given, later_s)
         # The inner policy must find the plan as it runs.
         view.plan.discard()
-        found = self._contest(standing, memory, given)
-        jobs = [t.job for t in waiting]
-        shown = self._shown(view, jobs, given, makes_room) if found is None else found.shown
+        found = self._lineup(standing, memory, given)
+        shown = self._shown(view, waiting, given, found)
         decision = self._asked(standing, memory, shown, found)
         # The inner policy may have made room by itself, without stopping anybody.
-        if given.draft is not None and not _places(view, decision, given.served):
-            given = self._given_back(standing, memory, guarded, due, by_hand)
+        if given.draft is not None and not places(view, decision, given.served):
+            given = given_back(standing, self._terms, memory, urgent)
             return self._stopped(standing, memory, used, given, later_s)
         wake_s = min(decision.wake_at, given.wake_s, later_s)
-        if len(guarded) < len(overdue) and _stops(decision):
-            # What it stopped may be what the limit of a tenant held back an overdue job for.
+        if len(urgent.guarded) < len(overdue) and stops(decision):
+            # What it stopped may be what the limit of a tenant held an overdue job back for.
             wake_s = min(wake_s, view.now + SOON_S)
-        unseen = () if found is None else (*found.displaced, *found.others)
-        return noted(standing, memory, used, decision, shown, given, wake_s, unseen)
+        return noted(standing, memory, used, decision, shown, given, wake_s, unseen_in(found))
 
     def _is_alone(self, view: View) -> bool:
         """Returns whether there is one tenant, and nothing for the wrapper to decide."""
@@ -171,12 +168,16 @@ class Tenancy:
             return False
         # Jobs that name no queue of the file are another tenant, who may have borrowed.
         ranks = any(q.guaranteed for q in cluster.queues)
-        ranks = ranks or bool(view.jobs.priority.any()) or any(q.priority for q in cluster.qos)
+        ranks = ranks or view.jobs.any_priority or any(q.priority for q in cluster.qos)
         return not (ranks or self.min_run_s or self.budget)
 
     @property
     def _terms(self) -> Terms:
         return Terms(self.min_run_s, self.budget, self.grace_s)
+
+    @property
+    def _makes_room(self) -> bool:
+        return bool(self.inner.powers & gate.MAKES_ROOM)
 
     @property
     def _resizes(self) -> bool:
@@ -191,55 +192,49 @@ class Tenancy:
         later = (due_s for due_s, _ in due if due_s > view.now)
         return [job for due_s, job in due if due_s <= view.now], next(later, inf)
 
-    def _given_back(
+    def _urgent(self, waiting: list[TenantTurn], overdue: list[int]) -> Urgent:
+        """Returns the jobs that the wrapper starts by itself."""
+        # An inner policy with an order of its own would not start overdue jobs first.
+        free = [turn for turn in waiting if not turn.held]
+        guarded = [turn.job for turn in free[: len(overdue)] if turn.job in overdue]
+        due = [turn.job for turn in free if turn.guaranteed and self.reclaim]
+        by_hand = [turn.job for turn in free] if guarded and self._makes_room else []
+        return Urgent(guarded, due, by_hand)
+
+    def _stopped(
         self,
         standing: TenantStanding,
         memory: TenantLedger,
-        guarded: list[int],
-        due: list[int],
-        by_hand: list[int],
-    ) -> Reclaimed:
-        """Tries to start jobs that go before all others, on the GPUs of borrowers if need be.
-
-        `by_hand` are all jobs, in order, if none is left to the inner policy.
-        """
-        if not guarded and not due:
-            return Reclaimed()
-        stays = gate.protected(standing.view, Terms(), memory)
-        reclaim = Reclaim(standing, self._terms, memory.stopped, dict(memory.noticed), stays)
-        for job in guarded:
-            reclaim.reserve(job)
-        claims = dict(memory.claims)
-        # Who waits for noticed borrowers keeps its place, whoever comes meanwhile.
-        others = [job for job in due if job not in guarded]
-        for job in sorted(others, key=lambda j: claims.get(j, inf)):
-            reclaim.serve(job)
-        if by_hand:
-            first = {*guarded, *due}
-            reclaim.fill(job for job in by_hand if job not in first)
-        given = reclaim.finish()
-        given.claims = {job: claims.get(job, since_s) for job, since_s in given.claims.items()}
-        return given
+        used: Mapping[tuple[str, ...], float],
+        given: Reclaimed,
+        later_s: float,
+    ) -> Decision:
+        """Returns the decision that gives GPUs back; the inner policy begins anew after it."""
+        anew = relieved(replace(memory, inner=self.inner.initial), given, standing, self.guard_s)
+        draft = given.draft if given.draft is not None and given.draft.changes() else None
+        soon_s = inf if draft is None else standing.view.now + SOON_S
+        wake_s = min(soon_s, given.wake_s, later_s)
+        return noted(standing, anew, used, Decision(draft, anew.inner), [], given, wake_s)
 
     def _shown(
-        self,
-        view: View,
-        jobs: list[int],
-        given: Reclaimed,
-        makes_room: bool,
+        self, view: View, waiting: list[TenantTurn], given: Reclaimed, found: Lineup | None
     ) -> list[int]:
         """Returns the jobs that the inner policy sees, in order of their turns."""
+        if found is not None:
+            return found.shown
         if given.blocked or given.draft is not None:
             first = [*given.ready, *given.served, *given.blocked]
-            others = [job for job in jobs if job not in first]
+            # Held jobs would take what limits leave for blocked ones.
+            others = [t.job for t in waiting if not t.held and t.job not in first]
             # One that only starts jobs would start a blocked job on GPUs that another counts on.
-            seen = first if makes_room else given.ready
+            seen = first if self._makes_room else given.ready
             return [*seen, *gate.beside(view, others, first)]
-        return gate.first_turns(view, jobs) if makes_room else jobs
+        jobs = [turn.job for turn in waiting]
+        return gate.first_turns(view, jobs) if self._makes_room else jobs
 
-    def _contest(
+    def _lineup(
         self, standing: TenantStanding, memory: TenantLedger, given: Reclaimed
-    ) -> Contest | None:
+    ) -> Lineup | None:
         """Returns who has a turn, running jobs included, if the inner policy stops jobs.
 
         None if it shares GPUs, whose jobs do not add up to a cluster, or if GPUs are on their way
@@ -254,24 +249,23 @@ class Tenancy:
         movable = [job for job in view.running if may[job] and job not in stays]
         order = memory.order or self.inner.order
         keys = dict(zip(movable, order.keys(view, movable), strict=True))
-        return contest(standing, keys, resizes=self._resizes)
+        return line_up(standing, keys, resizes=self._resizes)
 
     def _asked(
         self,
         standing: TenantStanding,
         memory: TenantLedger,
         shown: list[int],
-        found: Contest | None,
+        found: Lineup | None,
     ) -> Decision:
         """Returns the decision of the inner policy on the jobs that it sees."""
-        view, powers = standing.view, self.inner.powers
-        makes_room = bool(powers & gate.MAKES_ROOM)
-        queue = (gate.by_own_key if makes_room else gate.in_order)(view, shown)
+        view = standing.view
+        queue = (gate.by_own_key if self._makes_room else gate.in_order)(view, shown)
         woke = view.changes.woke and memory.wake_s <= view.now
         gone = () if found is None else found.displaced
         changes = gate.changes_of(view, memory.known, frozenset(shown), gone, woke=woke)
         seen = replace(as_shown(view, gone), waiting=queue, changes=changes)
-        if makes_room:
+        if self._makes_room:
             kept = gate.settled(standing, shown, self._terms, memory)
             seen = gate.with_settled(seen, kept)
         decision = self.inner.decide(seen, memory.inner)
@@ -283,41 +277,8 @@ class Tenancy:
         """Returns when the next running job has run long enough to be stopped."""
         if not len(view.waiting) or "preempt" not in self.powers:
             return inf
-        ends = [until_s for _, until_s in memory.relieved]
+        ends = list(dict(memory.relieved).values())
         if self.min_run_s and "preempt" in self.inner.powers:
             since_s = view.progress.running_since_s
             ends += [since_s(job) + self.min_run_s for job in view.running]
         return min((end_s for end_s in ends if end_s > view.now), default=inf)
-
-    def _stopped(
-        self,
-        standing: TenantStanding,
-        memory: TenantLedger,
-        used: Mapping[tuple[str, ...], float],
-        given: Reclaimed,
-        later_s: float,
-    ) -> Decision:
-        """Returns the decision that gives GPUs back; the inner policy begins anew after it."""
-        view, draft = standing.view, given.draft
-        assert draft is not None
-        changed = bool(draft.changes())
-        began = Decision(draft if changed else None, self.inner.initial)
-        relieved = dict(memory.relieved) | {
-            job: view.now + self.guard_s for job in given.relieved if self.guard_s < inf
-        }
-        kept = tuple(sorted((j, t) for j, t in relieved.items() if t > view.now))
-        anew = replace(memory, inner=self.inner.initial, known=frozenset(), relieved=kept)
-        soon_s = view.now + SOON_S if changed else inf
-        return noted(standing, anew, used, began, [], given, min(soon_s, given.wake_s, later_s))
-
-
-def _stops(decision: Decision) -> bool:
-    """Returns whether a decision stops any job."""
-    changes = () if decision.draft is None else decision.draft.changes()
-    return any(change.after is None for change in changes)
-
-
-def _places(view: View, decision: Decision, jobs: list[int]) -> bool:
-    """Returns whether all jobs run after a decision."""
-    placed = view.running if decision.draft is None else decision.draft.placed
-    return all(job in placed for job in jobs)

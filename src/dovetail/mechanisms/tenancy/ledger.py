@@ -39,11 +39,6 @@ class TenantLedger:
     order: Order | None = None
     relieved: tuple[tuple[int, float], ...] = ()
 
-    @property
-    def stopped(self) -> dict[int, int]:
-        """Returns how often each job was stopped."""
-        return dict(self.stops)
-
     def kept(self, name_of: Callable[[int], str], half_life_s: float) -> Kept:
         """Returns the accounts for the next controller: use by tenant, stops by name of the job."""
         return {

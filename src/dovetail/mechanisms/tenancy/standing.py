@@ -124,7 +124,7 @@ class TenantStanding:
         held, holdings = self.held.copy(), self.holdings.copy()
         for job in jobs:
             placement = self.view.running[job]
-            held[self.leaf_of[job]] -= placement.gpus
+            held[self.leaf_of[job]] -= placement.held_gpus
             if holdings.promises:
                 holdings.book(self.leaf_of[job], placement, -1)
         return replace(self, held=held, holdings=holdings)

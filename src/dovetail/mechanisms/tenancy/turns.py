@@ -147,10 +147,12 @@ class _Room:
         # Without them every job could run on the empty cluster.
         self._closes = bool(view.cluster.states or view.cluster.reservations)
         limits = view.plan.occupancy.tenants
-        self._limits = None if limits is None else limits.copy()
+        if limits is not None:
+            limits = limits.copy()
+            for job in leaving:
+                limits.book(job, view.running[job], -1)
+        self._limits = limits
         self._closed: set[int] = set()
-        for job in leaving if self._limits is not None else ():
-            self._limits.book(job, view.running[job], -1)
 
     def takes(self, job: int) -> bool:
         """Returns whether a job may hold its GPUs beside those before it, and counts it."""

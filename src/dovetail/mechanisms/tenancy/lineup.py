@@ -22,7 +22,7 @@ from dovetail.mechanisms.tenancy.turns import turns
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
+class Lineup:
     """Waiting jobs with a turn, running jobs without one, and waiting ones without; in order."""
 
     shown: list[int]
@@ -30,21 +30,21 @@ class Contest:
     others: list[int]
 
 
-def contest(standing: TenantStanding, keys: Mapping[int, float], *, resizes: bool) -> Contest:
+def line_up(standing: TenantStanding, keys: Mapping[int, float], *, resizes: bool) -> Lineup:
     """Returns who has a turn. `keys` rank the running jobs that may be stopped.
 
     Under a policy that resizes, elastic jobs count with their fewest GPUs.
     """
     view = standing.view
     if _of_one_tenant(standing, keys):
-        return Contest(list(view.waiting), [], [])
+        return Lineup(list(view.waiting), [], [])
     order = turns(standing.without(keys), view.cluster.gpus, running=keys)
     runs = _filled(view, [turn.job for turn in order], keys, resizes=resizes)
     waiting = [turn.job for turn in order if turn.job in view.waiting]
     shown = [job for job in waiting if job in runs]
     displaced = [turn.job for turn in order if turn.job in keys and turn.job not in runs]
     others = [job for job in waiting if job not in runs]
-    return Contest(shown, displaced if shown else [], others)
+    return Lineup(shown, displaced if shown else [], others)
 
 
 def _of_one_tenant(standing: TenantStanding, running: Mapping[int, float]) -> bool:
@@ -103,7 +103,7 @@ def as_shown(view: View, displaced: Sequence[int]) -> View:
     return replace(view, plan=part, progress=ProgressPart(view.progress, displaced))
 
 
-def completed(view: View, decision: Decision, found: Contest, *, resizes: bool) -> Decision:
+def completed(view: View, decision: Decision, found: Lineup, *, resizes: bool) -> Decision:
     """Returns a decision with the displaced jobs that may stay, and others that still fit.
 
     An inner policy that resizes hands out all GPUs by itself.
@@ -126,3 +126,8 @@ def completed(view: View, decision: Decision, found: Contest, *, resizes: bool) 
         else:
             draft.place(job, spans)
     return replace(decision, draft=draft if draft.changes() else None)
+
+
+def unseen_in(found: Lineup | None) -> tuple[int, ...]:
+    """Returns the jobs that may run, but not for all that the inner policy knows."""
+    return () if found is None else (*found.displaced, *found.others)
