@@ -191,6 +191,12 @@ def test_the_three_commands_of_the_readme_give_the_right_answer(tmp_path: Path) 
     said = json.loads(run(*words, *fits.split(), "--json"))
     assert {result["left_out"] for result in said["runs"].values()} == {0}
     assert not any("left out" in note or "ignored" in note for note in said["notes"])
+    # Slurm wrote the log, so its scheduler stands for the site, with defaults that are said.
+    assert said["site"].startswith("slurm") and "backfill" in said["runs"]
+    assert said["cautions"][0].startswith("No slurm.conf was given")
+    assert "dovetail cluster slurm.conf" in said["cautions"][0]
+    best = said["contrasts"][0]["policy"].partition(":")[0]
+    assert said["notes"][0].startswith(f"{best} under Slurm: ")
     with pytest.raises(InputError, match="for v100 GPUs, which it does not have") as refused:
         run(*words, "--cluster", "9x4:a100")
     assert fits in str(refused.value)

@@ -27,9 +27,10 @@ from dovetail.study.comparison_rows import (
 )
 from dovetail.study.inferred import with_inferred_capacity
 from dovetail.study.measured import COPIED, MeasuredRows, Scenes, answered, interval_columns
+from dovetail.study.on_slurm import on_slurm
 from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, ReplayInput, Task, run_tasks
-from dovetail.study.recorded import jct_of, site_of
+from dovetail.study.recorded import is_from_slurm, jct_of, site_cautions, site_of, with_site_policy
 from dovetail.study.run import granted, with_bound
 from dovetail.study.tenant_notes import tenant_notes
 from dovetail.study.uncertainty import Samples, blocks, intervals, replicates
@@ -73,16 +74,18 @@ def compare(
 
     Without replication, intervals come from a block bootstrap over time within the run. The
     baseline defaults to the first policy, `site` (whose replay is held against the record of the
-    trace) to the first that reserves, else the baseline. `processes` is the number of worker
+    trace) to Slurm's scheduler for a log of sacct, which is a row then, else the first that
+    reserves, else the baseline. `processes` is the number of worker
     processes, 0 for one per core; the result does not depend on it. `keep_spans` keeps the
     placements over time of the best policy and the baseline, which a report plots. `cautions` are
     what the caller must say first, as of jobs that were left out, `notes` what it adds to ours.
     """
     whole = assign(trace, options.seed) if assign else trace
     options, inferred = with_inferred_capacity(options, whole)
+    policies = policies if site else with_site_policy(policies, whole)
     rows = compared_rows(policies, options.forecast, whole.jobs)
     baseline = chosen("--baseline", baseline, rows) if baseline else next(iter(rows))
-    site = chosen("--site", site, rows) if site else site_of(rows, baseline)
+    site = chosen("--site", site, rows) if site else site_of(rows, baseline, whole)
     replication = replication or Replication()
     scenes = [ReplayInput(whole, options), *_replicates(trace, options, replication, assign)]
     _check(scenes[0], rows)
@@ -113,10 +116,15 @@ def compare(
             *inferred,
             *notes,
         ],
-        cautions=[*cautions, *_missing(options.forecast, rows, whole)],
+        cautions=[
+            *cautions,
+            *(site_cautions(site, options.cluster) if is_from_slurm(whole) else []),
+            *_missing(options.forecast, rows, whole),
+        ],
         site=site,
     )
-    return answered(comparison, measured, compared)
+    found = answered(comparison, measured, compared)
+    return replace(found, notes=[*on_slurm(found), *found.notes]) if is_from_slurm(whole) else found
 
 
 def _missing(forecast: str, rows: Mapping[str, ComparedRow], trace: Trace) -> list[str]:
