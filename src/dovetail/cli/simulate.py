@@ -57,6 +57,7 @@ def simulate(
     from dovetail.core.policy import parse_policy
     from dovetail.forecast.available import lengths_missing, told_words
     from dovetail.report.tables import run_view
+    from dovetail.study.blocked_types import blocked_types
     from dovetail.study.folder import run_dict, write_run
     from dovetail.study.inferred import with_inferred_capacity
     from dovetail.study.left_out import as_sentence
@@ -74,6 +75,7 @@ def simulate(
         options, inferred = with_inferred_capacity(options, jobs)
         lost = say_left_out(jobs, options, as_json)
         cautions = [as_sentence(note) for note in assumed]
+        cautions += blocked_types(jobs, options.cluster, [chosen])
         pictures = folder is not None and not no_report
         result = _run(jobs, chosen, options, folder, pictures, not no_bound)
         if folder is not None:

@@ -18,6 +18,7 @@ from dovetail.core.units import DAY_S
 from dovetail.forecast.available import lengths_missing
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.record.result import COMPARISON_COLUMNS, POLICY, Comparison, RunResult
+from dovetail.study.blocked_types import blocked_types
 from dovetail.study.bound import bound, judges, objection, powers_of
 from dovetail.study.comparison_rows import (
     ComparedRow,
@@ -120,6 +121,7 @@ def compare(
             *cautions,
             *(site_cautions(site, options.cluster) if is_from_slurm(whole) else []),
             *_missing(options.forecast, rows, whole),
+            *blocked_types(whole, options.cluster, policy_of.values()),
         ],
         site=site,
     )
