@@ -64,6 +64,7 @@ class Rows:
     have the `line` of each row, and `refused` the rejected rows. `notes` are sentences on what the
     reader assumed. `epoch_s` is the Unix time of `submit_s` 0 if known,
     `zone_offset_s` the UTC offset there. `imported` is the record of an import before this one.
+    `origin_s` is the Unix time of second 0 once `submit_s` counts from there.
     """
 
     frame: pl.DataFrame
@@ -74,6 +75,7 @@ class Rows:
     refused: Sequence[pl.DataFrame] = ()
     notes: tuple[str, ...] = ()
     imported: ImportRecord | None = None
+    origin_s: float | None = None
 
 
 REFUSED = pl.Schema({"line": pl.Int64, "reason": pl.String, "gpu_s": pl.Float64})
