@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from dovetail.core.cluster import Cluster
 from dovetail.core.policy import Policy, name_of
 from dovetail.core.trace import Trace
@@ -12,7 +14,7 @@ from dovetail.core.trace import Trace
 def blocked_types(trace: Trace, cluster: Cluster, policies: Iterable[Policy]) -> list[str]:
     """Returns a sentence if a policy is strict over jobs that could never use the same nodes."""
     labels = trace.jobs.gpu_type
-    present = {labels.names[code].casefold() for code in set(labels.codes.tolist()) if code >= 0}
+    present = {labels.names[code].casefold() for code in np.unique(labels.codes) if code >= 0}
     types = sorted(present & {g.gpu_type.casefold() for g in cluster.groups})
     strict = [name_of(p) for p in policies if getattr(p, "bypass", "") == "strict"]
     if len(types) < 2 or not strict:

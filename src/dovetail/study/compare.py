@@ -12,7 +12,7 @@ from dovetail.algorithms.bounds import LowerBounds, Powers
 from dovetail.control.loop import check_needs
 from dovetail.core.errors import InputError
 from dovetail.core.job import Floats
-from dovetail.core.policy import Policy
+from dovetail.core.policy import Policy, name_of
 from dovetail.core.trace import Trace
 from dovetail.core.units import DAY_S
 from dovetail.forecast.available import lengths_missing
@@ -28,10 +28,16 @@ from dovetail.study.comparison_rows import (
 )
 from dovetail.study.inferred import with_inferred_capacity
 from dovetail.study.measured import COPIED, MeasuredRows, Scenes, answered, interval_columns
-from dovetail.study.on_slurm import on_slurm
 from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, ReplayInput, Task, run_tasks
-from dovetail.study.recorded import is_from_slurm, jct_of, site_cautions, site_of, with_site_policy
+from dovetail.study.recorded import (
+    SLURM,
+    is_from_slurm,
+    jct_of,
+    site_cautions,
+    site_of,
+    with_site_policy,
+)
 from dovetail.study.run import granted, with_bound
 from dovetail.study.tenant_notes import tenant_notes
 from dovetail.study.uncertainty import Samples, blocks, intervals, replicates
@@ -76,10 +82,10 @@ def compare(
     Without replication, intervals come from a block bootstrap over time within the run. The
     baseline defaults to the first policy, `site` (whose replay is held against the record of the
     trace) to Slurm's scheduler for a log of sacct, which is a row then, else the first that
-    reserves, else the baseline. `processes` is the number of worker
-    processes, 0 for one per core; the result does not depend on it. `keep_spans` keeps the
-    placements over time of the best policy and the baseline, which a report plots. `cautions` are
-    what the caller must say first, as of jobs that were left out, `notes` what it adds to ours.
+    reserves, else the baseline. `processes` is the number of worker processes, 0 for one per core;
+    the result does not depend on it. `keep_spans` keeps the placements over time of the best policy
+    and the baseline, which a report plots. `cautions` are what the caller must say first, as of
+    jobs that were left out, `notes` what it adds to ours.
     """
     whole = assign(trace, options.seed) if assign else trace
     options, inferred = with_inferred_capacity(options, whole)
@@ -90,11 +96,7 @@ def compare(
     replication = replication or Replication()
     scenes = [ReplayInput(whole, options), *_replicates(trace, options, replication, assign)]
     _check(scenes[0], rows)
-    tasks = [
-        Task(s, row.name, row.text, row.forecast, row.kind == POLICY)
-        for s in range(len(scenes))
-        for row in rows.values()
-    ]
+    tasks = _tasks(len(scenes), rows)
     runs, flows = run_tasks(scenes, tasks, processes, baseline if keep_spans else None, progress)
     policy_of = {name: row.policy for name, row in rows.items()}
     bounds = _bounds(whole, options, policy_of)
@@ -104,34 +106,41 @@ def compare(
     samples = _samples(runs, flows, compared)
     means, ratios = intervals(samples, baseline, options.seed)
     measured = MeasuredRows(rows, runs, samples, means, ratios, baseline, site)
-    said = _notes(whole, options, runs, samples, policy_of, replication)
+    said = [
+        *_notes(whole, options, runs, samples, policy_of, replication),
+        *told_lengths(options.forecast, rows),
+    ]
     comparison = Comparison(
         results=runs,
         baseline=baseline,
         table=_table(measured, windowed=compared.windowed),
         # Means of windows are not comparable with a bound of the whole trace.
         bound={} if compared.windowed else _bounds_dict(bounds),
-        notes=[
-            *(note for note in said if note not in cautions),
-            *told_lengths(options.forecast, rows),
-            *inferred,
-            *notes,
-        ],
-        cautions=[
-            *cautions,
-            *(site_cautions(site, options.cluster) if is_from_slurm(whole) else []),
-            *_missing(options.forecast, rows, whole),
-            *blocked_types(whole, options.cluster, policy_of.values()),
-        ],
+        notes=[*(note for note in said if note not in cautions), *inferred, *notes],
+        cautions=[*cautions, *_cautions(site, rows, whole, options)],
         site=site,
     )
-    found = answered(comparison, measured, compared)
-    return replace(found, notes=[*on_slurm(found), *found.notes]) if is_from_slurm(whole) else found
+    return answered(comparison, measured, compared)
 
 
-def _missing(forecast: str, rows: Mapping[str, ComparedRow], trace: Trace) -> list[str]:
+def _tasks(scenes: int, rows: Mapping[str, ComparedRow]) -> list[Task]:
+    return [
+        Task(s, row.name, row.text, row.forecast, row.kind == POLICY)
+        for s in range(scenes)
+        for row in rows.values()
+    ]
+
+
+def _cautions(
+    site: str, rows: Mapping[str, ComparedRow], trace: Trace, options: Options
+) -> list[str]:
+    """Returns what the defaults and the policies themselves make a reader know first."""
     choosable = [row.policy for row in rows.values() if row.kind == POLICY]
-    return lengths_missing(forecast, choosable, trace.jobs)
+    return [
+        *(site_cautions(site, options.cluster) if is_from_slurm(trace) else []),
+        *lengths_missing(options.forecast, choosable, trace.jobs),
+        *blocked_types(trace, options.cluster, choosable),
+    ]
 
 
 def _check(scene: ReplayInput, rows: Mapping[str, ComparedRow]) -> None:
@@ -252,12 +261,17 @@ def _table(measured: MeasuredRows, *, windowed: bool) -> pl.DataFrame:
             "forecast": measured.rows[name].forecast,
             **interval_columns(measured.means[name], measured.ratios[name]),
             **{key: None if windowed else result.number(key) for key in COPIED},
-            "knows": ", ".join(sorted(measured.rows[name].policy.knows)) or "nothing",
+            "knows": _known(measured.rows[name].policy),
             "powers": ", ".join(sorted(measured.rows[name].policy.powers)) or "none",
         }
         for name, result in measured.runs.items()
     ]
     return pl.DataFrame(rows, schema=dict(COMPARISON_COLUMNS))
+
+
+def _known(policy: Policy) -> str:
+    limits = {"time limits"} if name_of(policy) == SLURM else set()
+    return ", ".join(sorted(policy.knows | limits)) or "nothing"
 
 
 def _notes(
