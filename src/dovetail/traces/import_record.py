@@ -16,7 +16,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.trace import ImportRecord
 
 COMMENT = "# dovetail import: "
-METADATA_KEY = "dovetail.import"
+METADATA_KEY = "dovetail_import"
 
 
 def comment_line(record: ImportRecord) -> bytes:
