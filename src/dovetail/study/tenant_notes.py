@@ -24,7 +24,8 @@ def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> lis
     notes = []
     count = int((jobs.priority != 0).sum())
     if count:
-        notes.append(f"{count:,} jobs state a priority, which {whom} {ignore} ({wrap}).")
+        jobs_state = "1 job states" if count == 1 else f"{count:,} jobs state"
+        notes.append(f"{jobs_state} a priority, which {whom} {ignore} ({wrap}).")
     queues = [q for q in cluster.queues if q.priority or q.guaranteed or q.weight != 1]
     if queues or cluster.accounts:
         what = "guarantees, weights, tiers, shares and priorities of the cluster's file"
