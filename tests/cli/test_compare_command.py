@@ -259,3 +259,20 @@ def test_without_a_cluster_the_runs_are_on_the_one_that_fits_the_log(
 def test_where_a_trace_tells_no_cluster_the_assumed_one_is_said(shell: Shell, month: Path) -> None:
     text = " ".join(shell.ok("compare", month, "-p", "fifo", "--processes", "1").out.split())
     assert text.startswith("No --cluster was given and the trace does not tell one: the runs are")
+
+
+def test_one_queue_over_two_gpu_types_says_first_that_one_blocks_the_other(
+    shell: Shell, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text(TYPED)
+    words = ("compare", log, "--cluster", "1x2:a100+1x1:v100", "--processes", "1", "--json")
+    said = shell.ok(*words, "-p", "fifo,backfill").json
+    caution = next(c for c in said["cautions"] if c.startswith("One queue for a100 and v100: "))
+    assert "under fifo the first job that finds no room stops all behind it" in caution
+    # The job of a V100 behind one that waits for an A100 waits with it, on an idle GPU.
+    assert said["runs"]["fifo:bypass=strict"]["avg_wait_s"] > 2000
+    skipping = shell.ok(*words, "-p", "fifo:bypass=skip,backfill").json
+    assert not any("One queue" in caution for caution in skipping["cautions"])
+    one = shell.ok("simulate", log, "-p", "fifo", "--cluster", "1x2:a100+1x1:v100").out
+    assert one.startswith("One queue for a100 and v100: ")

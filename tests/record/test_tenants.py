@@ -86,8 +86,10 @@ def test_what_a_policy_ignores_is_said() -> None:
     fifo, tenancy = parse_policy("fifo"), parse_policy("tenancy")
     assert tenant_notes(jobs, plain, [tenancy]) == []
     assert tenant_notes(jobs, plain, [fifo, tenancy]) == [
-        "1 jobs state a priority, which fifo ignores (as in --policy tenancy:inner=fifo)."
+        "1 job states a priority, which fifo ignores (as in --policy tenancy:inner=fifo)."
     ]
+    both = tenant_notes(jobs, plain, [fifo, parse_policy("backfill")])
+    assert both[0].startswith("1 job states a priority, which backfill, fifo ignore (")
     said = tenant_notes(jobs, weighed, [fifo])
     assert said[1].startswith("Guarantees, weights, tiers, shares and priorities of the cluster's")
     assert said[2].startswith("1 jobs name a queue that the cluster's file lacks (x)")

@@ -7,7 +7,7 @@ import pytest
 from result_scene import comparison_of, empty_result, pair, run_result, with_record
 from rich.console import Console
 
-from dovetail.report.tables import comparison_view, ranking, run_view, spending
+from dovetail.report.tables import comparison_view, meanings, ranking, run_view, spending
 from dovetail.report.words import (
     bounds_text,
     comparison_sentence,
@@ -251,3 +251,10 @@ def test_each_set_of_powers_has_its_bound_in_words() -> None:
     assert said == "1 h (exclusive, rigid), 30 min (exclusive, elastic)"
     one = {"bound_s": 3600.0, "kind": "span; exclusive, rigid", "all": {"exclusive, rigid": {}}}
     assert bounds_text(replace(comparison, bound=one)) == "1 h (span; exclusive, rigid)"
+
+
+def test_the_columns_are_said_under_the_table_and_restarts_of_the_log_too():
+    comparison = pair(60)
+    assert "job completion time (JCT), from submission to end" in meanings(comparison)
+    assert "failed nodes" not in meanings(comparison)
+    assert meanings(with_record(comparison)).endswith("of the log also by failed nodes.")

@@ -191,11 +191,36 @@ def test_the_three_commands_of_the_readme_give_the_right_answer(tmp_path: Path) 
     said = json.loads(run(*words, *fits.split(), "--json"))
     assert {result["left_out"] for result in said["runs"].values()} == {0}
     assert not any("left out" in note or "ignored" in note for note in said["notes"])
+    # Slurm wrote the log, so its scheduler stands for the site, with defaults that are said.
+    assert said["site"].startswith("slurm") and "backfill" in said["runs"]
+    assert said["cautions"][0].startswith("No slurm.conf was given")
+    assert "dovetail cluster slurm.conf" in said["cautions"][0]
+    best = said["contrasts"][0]["policy"].partition(":")[0]
+    assert said["notes"][0].startswith(f"{best} under Slurm: ")
     with pytest.raises(InputError, match="for v100 GPUs, which it does not have") as refused:
         run(*words, "--cluster", "9x4:a100")
     assert fits in str(refused.value)
     untyped = " ".join(run(*words, "--cluster", "13x4").split())
     assert untyped.startswith("The cluster names no GPU type") and fits in untyped
+
+
+def test_an_imported_log_keeps_its_dates_and_its_time_zone(tmp_path: Path) -> None:
+    log, out, busy = (tmp_path / name for name in ("log.txt", "month.csv", "busy.csv"))
+    log.write_text("\n".join(log_lines(logged_jobs(400))) + "\n")
+    run("trace", "import", log, "--timezone", "Europe/Berlin", "-o", out)
+    trace = read_trace(out)
+    assert trace.imported is not None
+    assert (trace.imported.epoch_s, trace.imported.zone) == (MONDAY_S, "Europe/Berlin")
+    charged = json.loads(run("chargeback", out, "--json"))
+    assert "calendar months in time zone Europe/Berlin" in charged["source"]
+    assert {row["month"] for row in charged["charges"]} == {"2025-10", "2025-11"}
+    assert "GPU-hours more than they ran, as when suspended" in charged["source"]
+    run("trace", "slice", out, "--busiest-days", "3", "-o", busy)
+    part = read_trace(busy)
+    assert part.imported is not None and part.imported.epoch_s is not None
+    first = trace.jobs.job_id.index(part.jobs.job_id[0])
+    moment_s = trace.jobs.submit_s[first] + MONDAY_S
+    assert part.imported.epoch_s + part.jobs.submit_s[0] == pytest.approx(moment_s)
 
 
 def test_without_a_time_zone_the_first_line_names_the_assumption(tmp_path: Path) -> None:

@@ -59,7 +59,11 @@ class _Source:
     help="Cluster of a trace: for idle GPUs, types, prices. [default: the one that fits the log]",
 )
 @click.option("--start", default="", help="Date of second 0 of the trace, as in 2024-03-04.")
-@click.option("--timezone", default="", help="Time zone of the months. [default: UTC]")
+@click.option(
+    "--timezone",
+    default="",
+    help="Time zone of the months. [default: that of the import, else UTC]",
+)
 @click.option("--format", "format_name", default=None, help="Format of the trace.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="CSV file to write.")
 @json_option
@@ -98,7 +102,7 @@ def chargeback(
         raise InputError("--idle shared", "the cluster is not known", "give --cluster")
     payer = payers(found.trace, by or "")
     submit_s = found.trace.jobs.submit_s
-    months = months_of(float(submit_s[0]), start, timezone)
+    months = months_of(float(submit_s[0]), start, timezone, found.trace.imported)
     table = charges_of(
         found.held,
         payer,
@@ -173,6 +177,11 @@ def _from_trace(source: Path, trace: Trace, cluster: str) -> _Source:
     words = f"GPUs held by {len(trace) - never:,} of {len(trace):,} jobs, as the log recorded"
     if never:
         words += f" ({never:,} never started)"
+    ran_s = float((trace.duration_s * trace.jobs.gpus)[held.job].sum())
+    if held.gpu_s - ran_s > 0.0005 * ran_s:
+        words += (
+            f"; {(held.gpu_s - ran_s) / 3600:,.0f} GPU-hours more than they ran, as when suspended"
+        )
     if not cluster and machines is not None:
         words += f"; idle GPUs are those of {fitting}, which fits the log (no --cluster)"
     if machines is None:

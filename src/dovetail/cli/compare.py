@@ -38,7 +38,8 @@ DEMO_ELASTIC = 0.5
 @click.option(
     "--site",
     default="",
-    help="Policy whose replay is held against the record. [default: backfill, else the baseline]",
+    help="Policy whose replay is held against the record. [default: slurm for a log of sacct, else "
+    "backfill, else the baseline]",
 )
 @world_options
 @click.option("--windows", default=0, help="Number of windows of the trace to replicate over.")

@@ -58,6 +58,7 @@ def simulate(
     from dovetail.core.policy import parse_policy
     from dovetail.forecast.available import lengths_missing, told_words
     from dovetail.report.tables import run_view
+    from dovetail.study.blocked_types import blocked_types
     from dovetail.study.folder import run_dict, write_run
     from dovetail.study.inferred import with_inferred_capacity
     from dovetail.study.left_out import as_sentence
@@ -75,15 +76,14 @@ def simulate(
         check_window(jobs, options)
         options, inferred = with_inferred_capacity(options, jobs)
         lost = say_left_out(jobs, options, as_json)
-        cautions = [as_sentence(note) for note in assumed]
+        cautions = [*map(as_sentence, assumed), *blocked_types(jobs, options.cluster, [chosen])]
         pictures = folder is not None and not no_report
         result = _run(jobs, chosen, options, folder, pictures, not no_bound)
         if folder is not None:
             with busy("writing"):
                 write_run(result, folder, pictures=pictures, cautions=[*cautions, *lost])
     if as_json:
-        for caution in cautions:
-            click.echo(f"note: {caution}", err=True)
+        click.echo("".join(f"note: {text}\n" for text in cautions), err=True, nl=False)
         click.echo(json.dumps(run_dict(result)))
         return
     from dovetail.cli.terminal import show
@@ -93,8 +93,7 @@ def simulate(
     told = told_words(options.forecast, chosen, jobs.jobs)
     notes = [*limit_notes(jobs, options, powers, modelled), *told, *inferred]
     notes += [*tenant_notes(jobs.jobs, options.cluster, [chosen]), import_sentence(jobs)]
-    cautions += lengths_missing(options.forecast, [chosen], jobs.jobs)
-    show(run_view(result, notes, cautions))
+    show(run_view(result, notes, cautions + lengths_missing(options.forecast, [chosen], jobs.jobs)))
     if output is not None:
         click.echo(f"written to {output}", err=True)
 

@@ -64,7 +64,8 @@ class ImportRecord:
 
     `source` names the files, `counts` is `Trace.counts` of the import. `gpu_s` is the work of the
     jobs that it kept, `lost_gpu_s` that of those it left out, as far as known. `notes` are
-    sentences on what the reader assumed.
+    sentences on what the reader assumed. `epoch_s` is the Unix time of second 0 of the trace, None
+    where the log has no dates; `zone` the time zone that was given with it.
     """
 
     source: str
@@ -73,6 +74,8 @@ class ImportRecord:
     gpu_s: float
     lost_gpu_s: float
     notes: tuple[str, ...] = ()
+    epoch_s: float | None = None
+    zone: str = ""
 
 
 @dataclass(frozen=True)

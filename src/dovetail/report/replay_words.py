@@ -38,7 +38,8 @@ def departure_lines(error: ReplayError, most: int = DEPARTURES_SHOWN) -> list[st
     for departure in error.departures[:most]:
         later_s = departure.replayed_start_s - departure.recorded_start_s
         lines.append(
-            f"They part at {duration(departure.t_s - error.first_s)}: job {departure.job_id} "
+            f"They first differ {duration(departure.t_s - error.first_s)} after the first "
+            f"submission: job {departure.job_id} "
             f"({departure.gpus:g} GPU{'s' * (departure.gpus > 1)}) starts {duration(abs(later_s))} "
             f"{'later' if later_s > 0 else 'earlier'} in the replay: {WHY[departure.why]}."
         )

@@ -48,6 +48,7 @@ def comparison_view(comparison: Comparison) -> Group:
         *(Text(caution, style="bold") for caution in comparison.cautions),
         Text(comparison_sentence(comparison)),
         ranking(comparison),
+        Text(meanings(comparison)),
         *_replay_of(comparison),
         *_waits_of(comparison),
         *_spending_of(comparison),
@@ -107,6 +108,17 @@ def _apart(parts: Sequence[Text | Table]) -> Group:
             spaced.append(Text(""))
         spaced.append(part)
     return Group(*spaced)
+
+
+def meanings(comparison: Comparison) -> str:
+    """Returns what the columns of the ranking mean."""
+    text = (
+        "mean and 99 %: job completion time (JCT), from submission to end, and what 99 of 100 jobs "
+        "stay below; wait: all time without GPUs; preempt: runs that were cut short."
+    )
+    if RECORDED in comparison.results:
+        text = f"{text[:-1]}, of the log also by failed nodes."
+    return text
 
 
 UNCROWDED_WIDTH = 12

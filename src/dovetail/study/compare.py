@@ -12,12 +12,13 @@ from dovetail.algorithms.bounds import LowerBounds, Powers
 from dovetail.control.loop import check_needs, check_parts
 from dovetail.core.errors import InputError
 from dovetail.core.job import Floats
-from dovetail.core.policy import Policy
+from dovetail.core.policy import Policy, name_of
 from dovetail.core.trace import Trace
 from dovetail.core.units import DAY_S
 from dovetail.forecast.available import lengths_missing
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.record.result import COMPARISON_COLUMNS, POLICY, Comparison, RunResult
+from dovetail.study.blocked_types import blocked_types
 from dovetail.study.bound import bound, judges, objection, powers_of
 from dovetail.study.comparison_rows import (
     ComparedRow,
@@ -31,7 +32,14 @@ from dovetail.study.measured import COPIED, MeasuredRows, Scenes, answered, inte
 from dovetail.study.on_cluster import on_cluster
 from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, ReplayInput, Task, run_tasks
-from dovetail.study.recorded import jct_of, site_of
+from dovetail.study.recorded import (
+    SLURM,
+    is_from_slurm,
+    jct_of,
+    site_cautions,
+    site_of,
+    with_site_policy,
+)
 from dovetail.study.run import granted, with_bound
 from dovetail.study.tenant_notes import tenant_notes
 from dovetail.study.uncertainty import Samples, blocks, intervals, replicates
@@ -75,24 +83,22 @@ def compare(
 
     Without replication, intervals come from a block bootstrap over time within the run. The
     baseline defaults to the first policy, `site` (whose replay is held against the record of the
-    trace) to the first that reserves, else the baseline. `processes` is the number of worker
-    processes, 0 for one per core; the result does not depend on it. `keep_spans` keeps the
-    placements over time of the best policy and the baseline, which a report plots. `cautions` are
-    what the caller must say first, as of jobs that were left out, `notes` what it adds to ours.
+    trace) to Slurm's scheduler for a log of sacct, which is a row then, else the first that
+    reserves, else the baseline. `processes` is the number of worker processes, 0 for one per core;
+    the result does not depend on it. `keep_spans` keeps the placements over time of the best policy
+    and the baseline, which a report plots. `cautions` are what the caller must say first, as of
+    jobs that were left out, `notes` what it adds to ours.
     """
     whole = assign(trace, options.seed) if assign else trace
     options, inferred = with_inferred_capacity(options, whole)
+    policies = policies if site else with_site_policy(policies, whole)
     rows = compared_rows(policies, options.forecast, whole.jobs)
     baseline = chosen("--baseline", baseline, rows) if baseline else next(iter(rows))
-    site = chosen("--site", site, rows) if site else site_of(rows, baseline)
+    site = chosen("--site", site, rows) if site else site_of(rows, baseline, whole)
     replication = replication or Replication()
     scenes = [ReplayInput(whole, options), *_replicates(trace, options, replication, assign)]
     _check(scenes[0], rows)
-    tasks = [
-        Task(s, row.name, row.text, row.forecast, row.kind == POLICY)
-        for s in range(len(scenes))
-        for row in rows.values()
-    ]
+    tasks = _tasks(len(scenes), rows)
     runs, flows = run_tasks(scenes, tasks, processes, baseline if keep_spans else None, progress)
     policy_of = {name: row.policy for name, row in rows.items()}
     bounds = _bounds(whole, options, policy_of)
@@ -111,15 +117,30 @@ def compare(
         # Means of windows are not comparable with a bound of the whole trace.
         bound={} if compared.windowed else _bounds_dict(bounds),
         notes=[note for note in said if note not in cautions],
-        cautions=[*cautions, *_missing(options.forecast, rows, whole)],
+        cautions=[*cautions, *_cautions(site, rows, whole, options)],
         site=site,
     )
     return answered(comparison, measured, compared)
 
 
-def _missing(forecast: str, rows: Mapping[str, ComparedRow], trace: Trace) -> list[str]:
+def _tasks(scenes: int, rows: Mapping[str, ComparedRow]) -> list[Task]:
+    return [
+        Task(s, row.name, row.text, row.forecast, row.kind == POLICY)
+        for s in range(scenes)
+        for row in rows.values()
+    ]
+
+
+def _cautions(
+    site: str, rows: Mapping[str, ComparedRow], trace: Trace, options: Options
+) -> list[str]:
+    """Returns what the defaults and the policies themselves make a reader know first."""
     choosable = [row.policy for row in rows.values() if row.kind == POLICY]
-    return lengths_missing(forecast, choosable, trace.jobs)
+    return [
+        *(site_cautions(site, options.cluster) if is_from_slurm(trace) else []),
+        *lengths_missing(options.forecast, choosable, trace.jobs),
+        *blocked_types(trace, options.cluster, choosable),
+    ]
 
 
 def _check(scene: ReplayInput, rows: Mapping[str, ComparedRow]) -> None:
@@ -241,12 +262,17 @@ def _table(measured: MeasuredRows, *, windowed: bool) -> pl.DataFrame:
             "forecast": measured.rows[name].forecast,
             **interval_columns(measured.means[name], measured.ratios[name]),
             **{key: None if windowed else result.number(key) for key in COPIED},
-            "knows": ", ".join(sorted(measured.rows[name].policy.knows)) or "nothing",
+            "knows": _known(measured.rows[name].policy),
             "powers": ", ".join(sorted(measured.rows[name].policy.powers)) or "none",
         }
         for name, result in measured.runs.items()
     ]
     return pl.DataFrame(rows, schema=dict(COMPARISON_COLUMNS))
+
+
+def _known(policy: Policy) -> str:
+    limits = {"time limits"} if name_of(policy) == SLURM else set()
+    return ", ".join(sorted(policy.knows | limits)) or "nothing"
 
 
 def _notes(

@@ -15,9 +15,11 @@ from dovetail.core.job import Floats
 from dovetail.record.result import COMPARISON_COLUMNS, RECORDED, Comparison, RunResult
 from dovetail.study.comparison_rows import ComparedRow
 from dovetail.study.contrasts import Field, Ratio, contrasts, paired
+from dovetail.study.on_slurm import on_slurm
 from dovetail.study.parallel import ReplayInput
 from dovetail.study.recorded import (
     error_of_replay,
+    is_from_slurm,
     jct_of,
     record_cautions,
     recorded_run,
@@ -87,6 +89,8 @@ def answered(comparison: Comparison, measured: MeasuredRows, scenes: Scenes) -> 
         record is not None,
     )
     found = replace(comparison, contrasts=contrasts(field, ratio))
+    if is_from_slurm(whole.trace):
+        found = replace(found, notes=[*on_slurm(found), *found.notes])
     if record is None:
         return found
     record = _judged(record, comparison)

@@ -9,6 +9,7 @@ from datetime import datetime
 import polars as pl
 
 from dovetail.core.errors import InputError
+from dovetail.core.trace import ImportRecord
 from dovetail.study.prices import MONTH_S
 from dovetail.traces.clock import check_zone, moments
 
@@ -61,11 +62,12 @@ def _unix_s(text: str, zone: str) -> float:
     return float(moments(pl.Series([text]), zone).first[0])
 
 
-def months_of(first_s: float, start: str, zone: str) -> Months:
+def months_of(first_s: float, start: str, zone: str, log: ImportRecord | None = None) -> Months:
     """Returns the months of a run whose first submission is at `first_s`.
 
-    `start` is the date of second 0 (`2024-03-04`, or with a time), '' where the times are Unix
-    seconds or have no date. `zone` is '' for UTC. Raises InputError.
+    Without `start` and `zone`, those of the import of its `log` count. `start` is the date of
+    second 0 (`2024-03-04`, or with a time), '' where the times are Unix seconds or have no date.
+    `zone` is '' for UTC. Raises InputError.
     """
     if zone:
         check_zone(zone)
@@ -82,7 +84,9 @@ def months_of(first_s: float, start: str, zone: str) -> Months:
         local_s = _unix_s(text, zone or "UTC")
         return Months(first_s, moment.timestamp() if moment.tzinfo else local_s, zone or "UTC")
     if first_s >= UNIX_LEAST_S:
-        return Months(first_s, 0.0, zone or "UTC")
+        return Months(first_s, 0.0, zone or (log.zone if log else "") or "UTC")
+    if log is not None and log.epoch_s is not None:
+        return Months(first_s, log.epoch_s, zone or log.zone or "UTC")
     if zone:
         raise InputError(
             "--timezone",

@@ -6,7 +6,7 @@ chosen: it is what happened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ import polars as pl
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats
-from dovetail.core.policy import reserves
+from dovetail.core.policy import name_of, parse_policy, reserves
 from dovetail.core.trace import Trace
 from dovetail.core.units import DAY_S
 from dovetail.record.free_gpus import Side, TypedCapacity
@@ -129,11 +129,46 @@ def with_hours(results: Mapping[str, RunResult]) -> dict[str, RunResult]:
     }
 
 
-def site_of(rows: Mapping[str, ComparedRow], baseline: str) -> str:
+SLURM = "slurm"
+"""The name of the log format of sacct, and of the policy that is Slurm's scheduler."""
+
+
+def is_from_slurm(trace: Trace) -> bool:
+    """True if the trace has the record of a cluster that Slurm runs."""
+    return (
+        trace.recorded is not None
+        and trace.imported is not None
+        and set(trace.imported.format.split(", ")) == {SLURM}
+    )
+
+
+def with_site_policy(policies: Sequence[str], trace: Trace) -> Sequence[str]:
+    """Returns the policies, and that of the site if the log tells it: Slurm's for sacct."""
+    if not is_from_slurm(trace) or any(name_of(parse_policy(p)) == SLURM for p in policies):
+        return policies
+    return [*policies, SLURM]
+
+
+def site_cautions(site: str, cluster: Cluster) -> list[str]:
+    """Returns what must be said first of a site whose slurm.conf nobody gave."""
+    if parse_policy(site) != parse_policy(SLURM) or cluster.queues or cluster.qos:
+        return []
+    return [
+        "No slurm.conf was given, so the scheduler of the site is slurm with Slurm's defaults; "
+        "`dovetail cluster slurm.conf` makes the site's own."
+    ]
+
+
+def site_of(rows: Mapping[str, ComparedRow], baseline: str, trace: Trace) -> str:
     """Returns the policy that stands for the site's scheduler if none is named.
 
-    It is the first that reserves, as the backfill of Slurm does, else the baseline.
+    It is Slurm's for a log of sacct, else the first that reserves, as backfill does, else the
+    baseline.
     """
+    if is_from_slurm(trace):
+        own = [r.name for r in rows.values() if r.kind == POLICY and name_of(r.policy) == SLURM]
+        if own:
+            return own[0]
     planners = (r.name for r in rows.values() if r.kind == POLICY and reserves(r.policy))
     return next(planners, baseline)
 

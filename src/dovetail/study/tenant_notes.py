@@ -51,12 +51,13 @@ def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> lis
     deaf = sorted({name_of(policy) for policy in policies if "priority" not in heeded(policy)})
     if not deaf:
         return []
-    whom = ", ".join(deaf)
+    whom, ignore = ", ".join(deaf), "ignores" if len(deaf) == 1 else "ignore"
     wrap = f"as in --policy tenancy:inner={deaf[0]}"
     notes = []
     count = int((jobs.priority != 0).sum())
     if count:
-        notes.append(f"{count:,} jobs state a priority, which {whom} ignores ({wrap}).")
+        jobs_state = "1 job states" if count == 1 else f"{count:,} jobs state"
+        notes.append(f"{jobs_state} a priority, which {whom} {ignore} ({wrap}).")
     queues = [q for q in cluster.queues if q.priority or q.guaranteed or q.weight != 1]
     if queues or cluster.accounts or any(unheeded(cluster, p) for p in policies):
         what = "guarantees, weights, tiers, shares and priorities of the cluster's file"

@@ -65,7 +65,7 @@ def _head(d: Description) -> Text:
     ]
     if d.recurrence_groups:
         lines.append(
-            f"recurrence groups {d.recurrence_groups:,}; "
+            f"recurring jobs: {d.recurrence_groups:,} groups; "
             f"{d.recurrent_share:.0%} of jobs in groups of 5 or more"
         )
     if d.with_deadline or d.with_time_limit:

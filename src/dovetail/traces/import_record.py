@@ -41,6 +41,8 @@ def read_record(text: str, where: str) -> ImportRecord:
             float(found["gpu_s"]),
             float(found["lost_gpu_s"]),
             tuple(str(note) for note in found["notes"]),
+            None if found.get("epoch_s") is None else float(found["epoch_s"]),
+            str(found.get("zone", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         mend = "restore the line, or remove it: then what was left out counts as unknown"
@@ -62,6 +64,8 @@ def joined_records(records: Sequence[ImportRecord | None]) -> ImportRecord | Non
         sum(record.gpu_s for record in known),
         sum(record.lost_gpu_s for record in known),
         tuple(dict.fromkeys(note for record in known for note in record.notes)),
+        known[0].epoch_s if len({record.epoch_s for record in known}) == 1 else None,
+        known[0].zone if len({record.zone for record in known}) == 1 else "",
     )
 
 

@@ -103,7 +103,8 @@ def import_rows(
     rows = _rows_of(files, format_name, options, origin)
     name = trace_name(files[0]) if len(files) == 1 else f"{trace_name(files[0])}+{len(files) - 1}"
     found = assembled(rows, name, _where(files), cpu_only=cpu_only, fractions=fractions)
-    return with_record(found, files, format_name or sniff(files[0]))
+    clock = (rows.origin_s, options.timezone if options else "")
+    return with_record(found, files, format_name or sniff(files[0]), *clock)
 
 
 def import_apart(
@@ -167,13 +168,24 @@ def import_rows_apart(
             replace(part, trace=replace(part.trace, counts={**part.trace.counts, **shared})),
             files,
             kind,
+            whole.origin_s,
+            options.timezone if options else "",
         )
         for name, part in apart.items()
     }
 
 
-def with_record(imported: Imported, files: Sequence[Path], format_name: str) -> Imported:
-    """Returns the import with its record in the trace; a canonical file keeps the one it has."""
+def with_record(
+    imported: Imported,
+    files: Sequence[Path],
+    format_name: str,
+    epoch_s: float | None = None,
+    zone: str = "",
+) -> Imported:
+    """Returns the import with its record in the trace; a canonical file keeps the one it has.
+
+    `epoch_s` is the Unix time of second 0, if known.
+    """
     trace = imported.trace
     if format_name == CANONICAL:
         return imported
@@ -185,6 +197,8 @@ def with_record(imported: Imported, files: Sequence[Path], format_name: str) -> 
         gpu_seconds(trace),
         loss.gpu_s,
         imported.notes,
+        epoch_s,
+        zone,
     )
     return replace(imported, trace=replace(trace, imported=record))
 
@@ -236,13 +250,15 @@ def _on_one_clock(parts: list[Rows], origin: str) -> list[Rows]:
     zero = 0.0 if origin == "keep" else min(starts)
     if origin == "week":
         zero = monday_before(zero, parts[starts.index(zero)].zone_offset_s)
-    return [_shifted(part, float(part.epoch_s or 0.0) - zero) for part in parts]
+    return [_shifted(part, zero) for part in parts]
 
 
-def _shifted(part: Rows, by_s: float) -> Rows:
+def _shifted(part: Rows, zero_s: float) -> Rows:
+    """Returns the part with times that count from a Unix time."""
+    by_s = float(part.epoch_s or 0.0) - zero_s
     columns = [c for c in CLOCK_TIMES if c in part.frame.columns]
     frame = part.frame.with_columns(pl.col(c) + by_s for c in columns)
-    return replace(part, frame=frame, epoch_s=None)
+    return replace(part, frame=frame, epoch_s=None, origin_s=zero_s)
 
 
 def _merged(parts: list[Rows], files: list[Path]) -> Rows:
@@ -276,6 +292,7 @@ def _merged(parts: list[Rows], files: list[Path]) -> Rows:
         notes=notes,
         beside_gpus=all(part.beside_gpus for part in parts),
         imported=joined_records([part.imported for part in parts]),
+        origin_s=parts[0].origin_s,
     )
 
 

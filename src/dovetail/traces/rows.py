@@ -65,7 +65,8 @@ class Rows:
     have the `line` of each row, and `refused` the rejected rows. `notes` are sentences on what the
     reader assumed. `beside_gpus`: jobs without GPU ran on the machines of the others. `epoch_s` is
     the Unix time of `submit_s` 0 if known, `zone_offset_s` the UTC offset there. `imported` is the
-    record of an import before this one.
+    record of an import before this one; `origin_s` the Unix time of second 0 once `submit_s`
+    counts from there.
     """
 
     frame: pl.DataFrame
@@ -77,6 +78,7 @@ class Rows:
     notes: tuple[str, ...] = ()
     beside_gpus: bool = False
     imported: ImportRecord | None = None
+    origin_s: float | None = None
 
 
 REFUSED = pl.Schema({"line": pl.Int64, "reason": pl.String, "gpu_s": pl.Float64})

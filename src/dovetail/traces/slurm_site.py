@@ -102,7 +102,9 @@ def read_sacctmgr(file: str, text: str, needs: Sequence[str]) -> list[Row]:
 def _policy(conf: SlurmConf, left_out: list[str]) -> str:
     """Returns the policy that the settings describe; adds what it leaves out."""
     if conf.settings.get("schedulertype", "sched/backfill") == "sched/builtin":
-        left_out.append("SchedulerType=sched/builtin: the policy is fifo, without priorities")
+        left_out.append(
+            "SchedulerType=sched/builtin: the policy is fifo, over all partitions at once"
+        )
         return "fifo"
     given: dict[str, str] = {}
     multifactor = conf.settings.get("prioritytype", "").endswith("multifactor")

@@ -92,7 +92,9 @@ def rebased(trace: Trace) -> Trace:
         return trace
     first_s = float(trace.jobs.submit_s[0])
     moved = _retimed(trace, trace.jobs.submit_s - first_s, 1.0)
-    return replace(moved, recorded=_recorded(trace, -first_s, 1.0))
+    moved = replace(moved, recorded=_recorded(trace, -first_s, 1.0))
+    epoch_s = None if trace.imported is None else trace.imported.epoch_s
+    return moved if epoch_s is None else _dated(moved, epoch_s + first_s)
 
 
 def thinned(trace: Trace, keep: float, *, seed: int) -> Trace:
@@ -218,7 +220,15 @@ def _retimed(trace: Trace, submit_s: Floats, scale: float) -> Trace:
         deadline_s=submit_s + slack * scale,
         time_limit_s=jobs.time_limit_s * scale,
     )
-    return replace(trace, jobs=table, duration_s=trace.duration_s * scale, recorded=None)
+    moved = replace(trace, jobs=table, duration_s=trace.duration_s * scale, recorded=None)
+    return _dated(moved, None)
+
+
+def _dated(trace: Trace, epoch_s: float | None) -> Trace:
+    """Returns the trace with another date of second 0, None for no date."""
+    if trace.imported is None:
+        return trace
+    return replace(trace, imported=replace(trace.imported, epoch_s=epoch_s))
 
 
 def _recorded(trace: Trace, shift_s: float, scale: float) -> Recorded | None:
