@@ -1,17 +1,21 @@
 """The log of an operator (tests/sacct_log.py) as a record: requeues, suspensions, two GPU types."""
 
+from collections import Counter
 from dataclasses import replace
+from datetime import datetime
 from functools import cache
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable, Labels
-from dovetail.core.trace import Recorded, Trace
+from dovetail.core.trace import ImportRecord, Recorded, Trace
 from dovetail.record.result import RECORDED
 from dovetail.study.compare import compare
 from dovetail.study.options import Options
+from dovetail.study.recorded import recorded_run, with_hours
 from dovetail.traces.inferred_capacity import infer_capacity
 from sacct_log import FIRST_S, LoggedJob, logged_jobs
 
@@ -75,6 +79,21 @@ def test_the_record_and_the_replay_of_an_operators_log() -> None:
     assert {group.group for group in error.by_queue} == {"a100", "v100"}
     assert sum(number for _, number in error.whys) == round((1 - error.near) * error.jobs)
     assert [c.against for c in found.contrasts][:1] == [RECORDED]
+
+
+def test_hours_and_weekdays_are_those_of_the_clocks_of_the_site() -> None:
+    origin = ImportRecord("sacct.txt", "slurm", {}, 0.0, 0.0, epoch_s=FIRST_S, zone="Europe/Berlin")
+    trace = replace(log(), imported=origin)
+    run = recorded_run(trace, OPTIONS)
+    assert run is not None
+    splits = with_hours({RECORDED: run}, trace)[RECORDED].splits
+    zone = ZoneInfo("Europe/Berlin")
+    local = [datetime.fromtimestamp(job.submit_s, zone) for job in ran()]
+    for split, form in (("hour", "%H"), ("weekday", "%a")):
+        truth = Counter(moment.strftime(form) for moment in local)
+        assert dict(splits[split].select("group", "jobs").iter_rows()) == truth
+    # The log goes over a change of clocks, so a fixed offset is not enough.
+    assert len({moment.utcoffset() for moment in local}) == 2
 
 
 def test_a_log_without_outages_names_no_node_away() -> None:

@@ -113,6 +113,8 @@ TENANT_COLUMNS: Mapping[str, type[pl.DataType]] = {
     "reclaims": pl.Int64,
 }
 """The columns of `RunResult.tenants`; `reclaims` are the preemptions that gave lent GPUs back."""
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+"""The groups of the split by weekday."""
 RECORDED = "recorded"
 """The name of the row of what happened on the cluster that wrote the log."""
 POLICY, IF_KNOWN = "policy", "if known"

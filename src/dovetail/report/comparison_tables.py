@@ -16,6 +16,7 @@ from dovetail.report.run_tables import (
     SPLIT_NAMES,
     TitledTable,
     group_name,
+    shown_groups,
     sorted_groups,
     split_titles,
 )
@@ -169,7 +170,7 @@ def recorded_tables(comparison: Comparison) -> RecordBesideReplay | None:
             heads = [ColumnHead(title), *WAIT_PAIR]
             shown = [
                 TableRow(group_name(r["group"]), [Cell(count(r["jobs"]), r["jobs"]), *_pair(r)])
-                for r in frame.head(ROWS_MAX).to_dicts()
+                for r in shown_groups(key, frame, ROWS_MAX).to_dicts()
             ]
             listed = PageTable(f"recorded-by-{key}", heads, shown, frame)
             tables.append(TitledTable(f"Wait: {title}", listed))
@@ -351,7 +352,7 @@ def _wait_table(comparison: Comparison, key: str, title: str) -> PageTable:
         ColumnHead("jobs"),
         *(ColumnHead(short[n], "wait", paint[n]) for n in names),
     ]
-    shown = frame.head(ROWS_MAX).to_dicts()
+    shown = shown_groups(key, frame, ROWS_MAX).to_dicts()
     known = [row[f"wait_s {n}"] for row in shown for n in names]
     most_s = max((w for w in known if w is not None), default=0.0) or 1.0
     rows = []

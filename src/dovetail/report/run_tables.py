@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 import polars as pl
 
-from dovetail.record.result import RunResult
+from dovetail.record.result import WEEKDAYS, RunResult
 from dovetail.report.page import Cell, ColumnHead, PageTable, TableRow
 from dovetail.report.words import MISSING, count, duration, factor, percent, size_order
 
 TOP_GROUPS = 15
 """The largest groups of a split that are shown: a trace may name thousands of users."""
+IN_ORDER = frozenset({"hour", "weekday"})
+"""The splits that have an order of their own and few groups: all are shown."""
 SPLIT_NAMES = {
     "size_class": "GPUs asked for",
     "queue": "Queue",
@@ -55,11 +57,19 @@ def group_name(group: object) -> str:
 
 
 def sorted_groups(key: str, groups: pl.DataFrame) -> pl.DataFrame:
-    """Returns sizes by size, other groups by jobs, the largest first."""
+    """Returns sizes by size, hours and weekdays by time, others by jobs, the largest first."""
     if key == "size_class":
         order = sorted(range(len(groups)), key=lambda i: size_order(str(groups["group"][i])))
         return groups[order]
+    if key in IN_ORDER:
+        days = {day: f"{number:02}" for number, day in enumerate(WEEKDAYS)}
+        return groups.sort(pl.col("group").replace(days))
     return groups.sort("jobs", "group", descending=[True, False])
+
+
+def shown_groups(key: str, groups: pl.DataFrame, most: int = TOP_GROUPS) -> pl.DataFrame:
+    """Returns the first groups, and all hours of the day."""
+    return groups if key in IN_ORDER else groups.head(most)
 
 
 def group_tables(result: RunResult) -> list[TitledTable]:
@@ -75,7 +85,7 @@ def group_tables(result: RunResult) -> list[TitledTable]:
                     *(Cell(duration(row[k]), row[k]) for k in SPLIT_NUMBERS),
                 ],
             )
-            for row in frame.head(TOP_GROUPS).to_dicts()
+            for row in shown_groups(key, frame).to_dicts()
         ]
         rest = len(frame) - len(rows)
         more = f"and {rest:,} more, with fewer jobs each" if rest else ""

@@ -97,7 +97,7 @@ def answered(comparison: Comparison, measured: MeasuredRows, scenes: Scenes) -> 
     row = _record_row(record, ratio, measured, scenes)
     return replace(
         found,
-        results=with_hours({RECORDED: record, **comparison.results}),
+        results=with_hours({RECORDED: record, **comparison.results}, whole.trace),
         table=pl.concat([row, comparison.table]),
         cautions=[*comparison.cautions, *record_cautions(record, whole.options)],
         replay_error=error_of_replay(

@@ -16,7 +16,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats
 from dovetail.core.policy import name_of, parse_policy, reserves
 from dovetail.core.trace import Trace
-from dovetail.core.units import DAY_S
+from dovetail.core.units import DAY_S, HOUR_S
 from dovetail.record.free_gpus import Side, TypedCapacity
 from dovetail.record.metrics import span_frame, split_frame
 from dovetail.record.recorded import (
@@ -28,10 +28,11 @@ from dovetail.record.recorded import (
     recorded_summary,
 )
 from dovetail.record.replay_error import ReplayError, replay_error
-from dovetail.record.result import POLICY, RECORDED, RunResult
+from dovetail.record.result import POLICY, RECORDED, WEEKDAYS, RunResult
 from dovetail.study.comparison_rows import ComparedRow
 from dovetail.study.options import Options
 from dovetail.study.run import SPLITS, mean_interval, placeable
+from dovetail.traces.clock import wall_clock_s
 from dovetail.version import __version__
 
 
@@ -107,26 +108,29 @@ def record_cautions(record: RunResult, options: Options) -> list[str]:
     return texts
 
 
-def by_hour(jobs: pl.DataFrame) -> dict[str, pl.DataFrame]:
+def by_hour(jobs: pl.DataFrame, clock_s: Floats) -> dict[str, pl.DataFrame]:
     """Returns the job metrics by the hour of the day and the weekday of the submission.
 
-    They are those of the clock of the trace, whose second 0 is a Monday's midnight where it came
-    from dates.
+    `clock_s` has the submissions in seconds since a Monday's midnight on the clocks of the site.
     """
-    hours = (pl.col("submit_s") % DAY_S / 3600.0).floor().cast(pl.Int64)
-    days = (pl.col("submit_s") / DAY_S).floor().cast(pl.Int64) % 7
+    hours = (clock_s % DAY_S // HOUR_S).astype(np.int64).tolist()
+    days = (clock_s // DAY_S % 7).astype(np.int64).tolist()
     named = jobs.with_columns(
-        hours.cast(pl.String).str.zfill(2).alias("hour"), days.cast(pl.String).alias("weekday")
+        pl.Series("hour", [f"{hour:02}" for hour in hours], pl.String),
+        pl.Series("weekday", [WEEKDAYS[day] for day in days], pl.String),
     )
     return {by: split_frame(named, by).sort("group") for by in ("hour", "weekday")}
 
 
-def with_hours(results: Mapping[str, RunResult]) -> dict[str, RunResult]:
-    """Returns the results with the splits by hour and weekday."""
-    return {
-        name: replace(result, splits={**result.splits, **by_hour(result.jobs)})
-        for name, result in results.items()
-    }
+def with_hours(results: Mapping[str, RunResult], trace: Trace) -> dict[str, RunResult]:
+    """Returns the results with the splits by hour and weekday, by the clocks of the site."""
+    origin = trace.imported
+    epoch_s, zone = (None, "") if origin is None else (origin.epoch_s, origin.zone)
+    found = {}
+    for name, result in results.items():
+        clock_s = wall_clock_s(result.jobs["submit_s"].to_numpy(), epoch_s, zone)
+        found[name] = replace(result, splits={**result.splits, **by_hour(result.jobs, clock_s)})
+    return found
 
 
 SLURM = "slurm"

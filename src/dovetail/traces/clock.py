@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import polars as pl
 
 from dovetail.core.errors import InputError, nearest
+from dovetail.core.job import Floats
 from dovetail.core.units import DAY_S, WEEK_S
 
 _FIRST_MONDAY_S = 4 * DAY_S
@@ -103,6 +105,19 @@ def utc_offset_s(epoch_s: float, zone: str) -> float:
     return float(
         _seconds(utc.dt.convert_time_zone(zone).dt.replace_time_zone("UTC"))[0] - int(epoch_s)
     )
+
+
+def wall_clock_s(times_s: Floats, epoch_s: float | None, zone: str) -> Floats:
+    """Returns times of a trace on the clocks of its site, in seconds since some Monday 00:00.
+
+    `epoch_s` is the Unix time of second 0. Without it second 0 is taken for a Monday 00:00.
+    """
+    if epoch_s is None:
+        return times_s
+    unix = pl.Series(np.asarray(times_s) + epoch_s) * 1e6
+    local = unix.cast(pl.Int64).cast(pl.Datetime("us", "UTC")).dt.convert_time_zone(zone or "UTC")
+    since = _seconds(local.dt.replace_time_zone(None)) - _FIRST_MONDAY_S
+    return since.to_numpy().astype(np.float64)
 
 
 def monday_before(epoch_s: float, offset_s: float) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 from dovetail.core.job import Bools, Floats, Ints, JobTable, Labels
 from dovetail.core.trace import ENDS, Trace
 from dovetail.core.units import DAY_S, HOUR_S
+from dovetail.traces.clock import wall_clock_s
 from dovetail.traces.hardware import GpuTypeRow, fitting_cluster, gpu_type_rows
 from dovetail.traces.loss import import_sentence
 from dovetail.traces.transform import offered_load
@@ -69,7 +70,7 @@ class LoadSummary:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalSummary:
-    """Statistics of arrivals; hours and weekdays assume that second 0 is a Monday 00:00."""
+    """Statistics of arrivals, by the clocks of the site, or of a trace that begins on a Monday."""
 
     per_hour: float
     gap_median_s: float
@@ -145,7 +146,7 @@ def describe(trace: Trace, gpus: int | None = None) -> Description:
         sizes=_sizes(trace, hours),
         durations=_durations(trace),
         ends=_ends(trace, hours),
-        arrivals=_arrivals(submit),
+        arrivals=_arrivals(submit, _on_clocks(trace)),
         load=None if gpus is None else _load(trace, gpus),
         gpu_types=types,
         cluster=fitting_cluster(types),
@@ -218,9 +219,15 @@ def _ends(trace: Trace, hours: Floats) -> tuple[EndRow, ...]:
     )
 
 
-def _arrivals(submit: Floats) -> ArrivalSummary:
-    first_hour = int(submit[0] // HOUR_S)
-    hour = (submit // HOUR_S).astype(np.int64)
+def _on_clocks(trace: Trace) -> Floats:
+    origin = trace.imported
+    epoch_s, zone = (None, "") if origin is None else (origin.epoch_s, origin.zone)
+    return wall_clock_s(trace.jobs.submit_s, epoch_s, zone)
+
+
+def _arrivals(submit: Floats, clock_s: Floats) -> ArrivalSummary:
+    hour = (clock_s // HOUR_S).astype(np.int64)
+    first_hour = int(hour.min())
     by_hour = np.bincount(hour - first_hour)
     gaps = np.diff(submit)
     clock = np.arange(first_hour, first_hour + len(by_hour))
