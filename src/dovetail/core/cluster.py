@@ -15,6 +15,7 @@ from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSp
 
 UP, DRAINING, DOWN = "up", "draining", "down"
 GIB = 2**30
+NODES_MAX = 1_000_000
 ASSUMED_GPU_MEMORY_BYTES = 16.0 * GIB
 """The memory of a GPU where neither the user nor the table of GPU types gives one."""
 
@@ -100,6 +101,8 @@ class Cluster:
                 raise InputError("cluster", f"group {g.name} has a negative size")
             if g.gpus_per_node > 4096:
                 raise InputError("cluster", f"group {g.name} has over 4096 GPUs in a node")
+        if (nodes := sum(g.nodes for g in self.groups)) > NODES_MAX:
+            raise InputError("cluster", f"it has {nodes:,} nodes, more than {NODES_MAX:,}")
         names = [g.name for g in self.groups]
         for queue in self.queues:
             for name in queue.groups:
