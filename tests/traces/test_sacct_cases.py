@@ -2,16 +2,22 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dovetail.core.errors import InputError
 from dovetail.core.trace import ENDS, Recorded, Trace
+from dovetail.record.recorded import recorded_wait_s
+from dovetail.study.chargeback import recorded_holdings
+from dovetail.study.recorded import held_back
+from dovetail.traces.canonical import read_trace, to_frame, write_trace
 from dovetail.traces.hostlists import readable_host_names
-from dovetail.traces.importing import import_trace, sniff
+from dovetail.traces.importing import import_rows, import_trace, sniff
 from dovetail.traces.readers.format import ReadOptions
 from dovetail.traces.readers.sacct_lines import FIELDS
 from dovetail.traces.readers.sacct_requeues import CONTRADICTORY, RUN_OF_A_JOB, SAME_ROW_TWICE
 from dovetail.traces.readers.slurm import COMPONENT, ELAPSED_COUNTS, NO_ZONE, SEVERAL_TYPES, SLURM
+from dovetail.traces.transform import rebased
 
 DAY = "2024-03-04T"
 COLUMNS = "JobID|User|Partition|State|Submit|Start|End|Elapsed|Suspended|NodeList|AllocTRES"
@@ -236,3 +242,64 @@ def test_node_lists_are_written_out() -> None:
         == ()
     )
     assert readable_host_names("n[x]") == readable_host_names("n[1-99999999]") == ()
+
+
+HELD = COLUMNS.replace("|Submit|", "|Submit|Eligible|")
+
+
+def held(job: str, eligible: str, *times: str, state: str = "COMPLETED") -> str:
+    values = row(job, state, *times).split("|")
+    values.insert(5, eligible if eligible == "Unknown" else DAY + eligible)
+    return "|".join(values)
+
+
+def test_a_job_arrives_when_it_became_eligible_and_its_submission_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    rows = (
+        # A dependency held the first for three hours, nothing the second; the third is not told.
+        held("7", "13:00:00", "10:00:00", "13:05:00", "14:05:00", "01:00:00"),
+        held("8", "10:30:00", "10:30:00", "10:40:00", "11:40:00", "01:00:00"),
+        held("9", "Unknown", "10:45:00", "11:00:00", "12:00:00", "01:00:00"),
+    )
+    path.write_text("\n".join((HELD, *rows)) + "\n")
+    options = ReadOptions(timezone="UTC")
+    imported = import_rows([path], "slurm", options=options, origin="first")
+    trace, record = imported.trace, recorded(imported.trace)
+    assert trace.jobs.job_id == ("8", "9", "7")
+    assert trace.jobs.submit_s.tolist() == [1800.0, 2700.0, 3 * 3600.0]
+    assert recorded_wait_s(record, trace.jobs.submit_s).tolist() == [600.0, 900.0, 300.0]
+    assert any(
+        "1 of 3 jobs were held after their submission for 3.0 h" in n for n in imported.notes
+    )
+    assert held_back(trace)[0].startswith("1 of 3 jobs were held")
+    assert recorded_holdings(trace, None, "log")[0].gpu_s == 3 * 3600.0 * 2
+    write_trace(trace, tmp_path / "held.csv")
+    again = read_trace(tmp_path / "held.csv")
+    assert to_frame(again)["submit_s"].to_list() == [1800.0, 2700.0, 0.0]
+    assert again.jobs.submit_s.tolist() == trace.jobs.submit_s.tolist()
+    assert again.counts == {"read": 3, "usable": 3}
+
+
+def test_a_later_run_of_a_held_job_waits_from_its_requeue(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        held("7", "12:00:00", "10:00:00", "12:10:00", "13:10:00", "01:00:00", state="NODE_FAIL"),
+        held("7", "13:12:00", "13:10:00", "13:30:00", "14:30:00", "01:00:00"),
+        columns=HELD,
+    )
+    assert trace.jobs.submit_s.tolist() == [7200.0]
+    assert recorded_wait_s(recorded(trace), trace.jobs.submit_s).tolist() == [1800.0]
+
+
+def test_a_slice_keeps_the_wait_of_a_job_that_was_submitted_before_it(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        held("8", "10:30:00", "10:30:00", "10:40:00", "11:40:00", "01:00:00"),
+        held("7", "13:00:00", "10:00:00", "13:05:00", "14:05:00", "01:00:00"),
+        columns=HELD,
+    )
+    late = rebased(trace.take(np.array([1])))
+    record = recorded(late)
+    assert late.jobs.submit_s.tolist() == [0.0] and record.start_s.tolist() == [300.0]
+    assert recorded_wait_s(record, late.jobs.submit_s).tolist() == [300.0]
+    assert to_frame(late)["submit_s"].to_list() == [0.0]

@@ -29,7 +29,7 @@ from dovetail.study.inferred import with_inferred_capacity
 from dovetail.study.measured import COPIED, MeasuredRows, Scenes, answered, interval_columns
 from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, ReplayInput, Task, run_tasks
-from dovetail.study.recorded import jct_of, site_of
+from dovetail.study.recorded import held_back, jct_of, site_of
 from dovetail.study.run import granted, with_bound
 from dovetail.study.tenant_notes import tenant_notes
 from dovetail.study.uncertainty import Samples, blocks, intervals, replicates
@@ -106,7 +106,7 @@ def compare(
         table=_table(measured, windowed=compared.windowed),
         # Means of windows are not comparable with a bound of the whole trace.
         bound={} if compared.windowed else _bounds_dict(bounds),
-        notes=[*notes, *told_lengths(options.forecast, rows), *inferred],
+        notes=[*notes, *told_lengths(options.forecast, rows), *inferred, *held_back(whole)],
         cautions=[*cautions, *_missing(options.forecast, rows, whole)],
         site=site,
     )

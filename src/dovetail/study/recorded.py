@@ -15,7 +15,7 @@ import polars as pl
 from dovetail.core.job import Floats
 from dovetail.core.policy import reserves
 from dovetail.core.trace import Trace
-from dovetail.core.units import DAY_S
+from dovetail.core.units import DAY_S, HOUR_S
 from dovetail.record.metrics import span_frame, split_frame
 from dovetail.record.recorded import (
     CapacitySteps,
@@ -105,13 +105,29 @@ def record_cautions(record: RunResult, options: Options) -> list[str]:
     return texts
 
 
+def held_back(trace: Trace) -> list[str]:
+    """Returns what a comparison leaves as it was: when jobs that were held became eligible."""
+    if trace.recorded is None:
+        return []
+    held_s = trace.recorded.held_s(trace.jobs.submit_s)
+    held = int((held_s > 0).sum())
+    if not held:
+        return []
+    return [
+        f"{held:,} of {len(trace):,} jobs were held after their submission, "
+        f"{float(held_s.sum()) / HOUR_S:,.1f} h in all: every row counts from when a job became "
+        "eligible. The log does not say what a job waited for, so no policy makes it eligible "
+        "sooner."
+    ]
+
+
 def by_hour(jobs: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Returns the job metrics by the hour of the day and the weekday of the submission.
 
     They are those of the clock of the trace, whose second 0 is a Monday's midnight where it came
     from dates.
     """
-    hours = (pl.col("submit_s") % DAY_S / 3600.0).floor().cast(pl.Int64)
+    hours = (pl.col("submit_s") % DAY_S / HOUR_S).floor().cast(pl.Int64)
     days = (pl.col("submit_s") / DAY_S).floor().cast(pl.Int64) % 7
     named = jobs.with_columns(
         hours.cast(pl.String).str.zfill(2).alias("hour"), days.cast(pl.String).alias("weekday")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
+from dovetail.traces.assemble import held_note
 from dovetail.traces.clock import REPEATED_HOUR, SKIPPED_HOUR, Moments, moments
 from dovetail.traces.gpu_types import with_types_of_places
 from dovetail.traces.readers.format import Format, Head, ReadOptions, refuse
@@ -80,7 +81,8 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     dates = table["Submit"].head(1000).str.contains(r"T\d\d:\d\d:\d\d\s*$")
     local = not options.timezone and bool(dates.any())
     offset_s = submitted.offset_s(zone)
-    counts, notes = refused.counts, (NO_ZONE,) if local else ()
+    counts = refused.counts
+    notes = tuple(note for note in (NO_ZONE if local else "", held_note(frame)) if note)
     return Rows(frame, read, counts, 0.0, offset_s, refused.rows, notes)
 
 
