@@ -382,3 +382,24 @@ def test_a_slice_keeps_the_wait_of_a_job_that_was_submitted_before_it(tmp_path: 
     assert late.jobs.submit_s.tolist() == [0.0] and record.start_s.tolist() == [300.0]
     assert recorded_wait_s(record, late.jobs.submit_s).tolist() == [300.0]
     assert to_frame(late)["submit_s"].to_list() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("gres", "nodes", "gpus", "kind"),
+    [
+        ("gpu:2080ti:4", 1, 4, "2080ti"),
+        ("gpu:3090:2", 1, 2, "3090"),
+        ("gpu:4", 2, 8, ""),
+        ("gpu:A100", 2, 2, "a100"),
+        ("gpu:a100:4,gpu:v100:2", 2, 12, ""),
+        ("nvme:1,gpu:2(IDX:0,2)", 1, 2, ""),
+    ],
+)
+def test_gpus_of_older_versions_are_counted_on_each_node(
+    tmp_path: Path, gres: str, nodes: int, gpus: int, kind: str
+) -> None:
+    columns = COLUMNS.replace("|AllocTRES", "|AllocGRES|NNodes")
+    trace = read(
+        tmp_path, row("7", "COMPLETED", *ONE_HOUR, gpus=f"{gres}|{nodes}"), columns=columns
+    )
+    assert trace.jobs.gpus.tolist() == [gpus] and trace.jobs.gpu_type.texts() == [kind]

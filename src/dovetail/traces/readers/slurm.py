@@ -24,7 +24,7 @@ from dovetail.traces.readers.sacct_values import (
     cpus,
     gib,
     gpu_count,
-    gpu_type,
+    gpu_types,
 )
 from dovetail.traces.rows import Refusals, Rows, adjusted
 
@@ -241,7 +241,7 @@ def _canonical(table: pl.DataFrame) -> pl.DataFrame:
             "cluster": column(table, "Cluster"),
             "restarts": column(table, "Restarts").cast(pl.Float64, strict=False),
             "nodes": nodes.set(nodes.str.contains(" ", literal=True), ""),
-            "gpu_type": by_distinct(gpu_type, tres),
+            "gpu_type": gpu_types(table, tres),
             "cpus": by_distinct(cpus, tres),
             "memory_gb": by_distinct(gib, tres),
         }
