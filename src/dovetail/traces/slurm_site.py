@@ -8,12 +8,19 @@ Source: slurm.conf(5), sacctmgr(1) of Slurm 22.05.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from dovetail.core.errors import InputError
 from dovetail.traces.slurm_conf import ConfNode, SlurmConf
+from dovetail.traces.slurm_limits import (
+    GpuLimits,
+    ignored_of_associations,
+    ignored_of_partition,
+    ignored_of_qos,
+    limits_of_partition,
+)
 
 MB_PER_GB = 1024
 WEIGHTS = {
@@ -58,7 +65,13 @@ def site_of(conf: SlurmConf, associations: Sequence[Row], qos: Sequence[Row]) ->
     policy = _policy(conf, left_out)
     if associations and not any(column in associations[0] for column in PARENT):
         left_out.append("accounts above accounts: the associations have no column ParentName")
-    lines = [*_groups(conf, left_out), *_accounts(associations), *_qos(qos)]
+    left_out += [*ignored_of_associations(associations), *ignored_of_qos(qos)]
+    types = {node.gpu_type for node in conf.nodes if node.gpus}
+    lines = [
+        *_groups(conf, qos, left_out),
+        *_accounts(associations, types, left_out),
+        *_qos(qos, types, left_out),
+    ]
     return SlurmSite("\n".join(lines).strip() + "\n", policy, tuple(left_out))
 
 
@@ -143,9 +156,13 @@ def _billing(conf: SlurmConf, left_out: list[str]) -> dict[str, str]:
     return weights
 
 
-def _groups(conf: SlurmConf, left_out: list[str]) -> Iterator[str]:
+def _groups(conf: SlurmConf, qos: Sequence[Row], left_out: list[str]) -> Iterator[str]:
     """Yields the groups of alike nodes, in the order of the file, and the partitions."""
     with_gpus = [node for node in conf.nodes if node.gpus]
+    if conf.future:
+        left_out.append(f"{len(conf.future)} nodes that do not exist yet (State=FUTURE)")
+    if conf.settings.get("selecttype", "").lower() == "select/linear":
+        left_out.append("SelectType=select/linear: jobs get their GPUs, not whole nodes")
     if len(with_gpus) < len(conf.nodes):
         left_out.append(f"{len(conf.nodes) - len(with_gpus)} nodes without GPUs")
     inside = {
@@ -175,14 +192,19 @@ def _groups(conf: SlurmConf, left_out: list[str]) -> Iterator[str]:
             cpus=first.cpus,
             memory_gb=first.memory_mb / MB_PER_GB,
         )
-    yield from _queues(conf, groups, left_out)
+    yield from _queues(conf, groups, qos, left_out)
 
 
 def _queues(
-    conf: SlurmConf, groups: Mapping[str, tuple[str, ...]], left_out: list[str]
+    conf: SlurmConf,
+    groups: Mapping[str, tuple[str, ...]],
+    qos: Sequence[Row],
+    left_out: list[str],
 ) -> Iterator[str]:
     """Yields the partitions, for groups and the partitions that each is in."""
     same_time = _default_time(conf) != ""
+    types = {node.gpu_type for node in conf.nodes if node.gpus}
+    qos_called = {row["Name"]: row for row in qos}
     for partition in conf.partitions:
         own = [name for name, those in groups.items() if partition.name in those]
         if not own:
@@ -191,9 +213,17 @@ def _queues(
         yield "[[queue]]"
         factor = partition.values.get("priorityjobfactor", partition.values.get("priority", "1"))
         everywhere = len(own) == len(groups)
+        of_qos = partition.values.get("qos", "")
+        if of_qos and of_qos not in qos_called:
+            left_out.append(f"partition {partition.name}: qos={of_qos}")
+        limits = limits_of_partition(partition.name, qos_called.get(of_qos), types, left_out)
         yield from _fields(
-            name=partition.name, priority=float(factor), groups=None if everywhere else own
+            name=partition.name,
+            priority=float(factor),
+            groups=None if everywhere else own,
+            limits=limits,
         )
+        left_out += ignored_of_partition(partition.name, partition.values)
         for key in ("prioritytier",) if same_time else ("maxtime", "defaulttime", "prioritytier"):
             value = partition.values.get(key, "")
             if value.upper() not in ("", *UNLIMITED, "1"):
@@ -207,7 +237,7 @@ def _default_time(conf: SlurmConf) -> str:
     return "" if only.upper() in UNLIMITED else only
 
 
-def _accounts(rows: Sequence[Row]) -> Iterator[str]:
+def _accounts(rows: Sequence[Row], types: Collection[str], left_out: list[str]) -> Iterator[str]:
     """Yields the accounts with their users; associations of single partitions count once."""
     accounts: dict[str, dict[str, object]] = {}
     users: dict[str, dict[str, int]] = {}
@@ -222,14 +252,20 @@ def _accounts(rows: Sequence[Row]) -> Iterator[str]:
             "name": name,
             "parent": "" if name == "root" else parent or "root",
             "shares": shares,
-            "max_gpus": _gpus(row.get("GrpTRES", "")),
+            "max_gpus": GpuLimits.of(row.get("GrpTRES", "")).most(
+                f"account {name}: GrpTRES", types, left_out
+            ),
         }
     for name, fields in accounts.items():
         yield "[[account]]"
         yield from _fields(**fields, users=users.get(name))
 
 
-def _qos(rows: Sequence[Row]) -> Iterator[str]:
+def _qos(rows: Sequence[Row], types: Collection[str], left_out: list[str]) -> Iterator[str]:
+    def most(row: Row, column: str) -> int:
+        where = f"qos {row['Name']}: {column}"
+        return GpuLimits.of(row.get(column, "")).most(where, types, left_out)
+
     names = [row["Name"] for row in rows]
     for row in rows:
         factor = float(row.get("UsageFactor") or 1.0)
@@ -240,17 +276,11 @@ def _qos(rows: Sequence[Row]) -> Iterator[str]:
             priority=float(row.get("Priority") or 0),
             preempts=preempts or None,
             usage_factor=None if factor == 1 else factor,
-            max_gpus=_gpus(row.get("GrpTRES", "")),
-            max_gpus_per_user=_gpus(row.get("MaxTRESPU", "")),
+            max_gpus=most(row, "GrpTRES"),
+            max_gpus_per_user=most(row, "MaxTRESPU"),
             max_jobs_per_user=int(row.get("MaxJobsPU") or 0),
             max_hours=_hours(row.get("MaxWall", "")),
         )
-
-
-def _gpus(tres: str) -> int:
-    """Returns the GPUs of a list of TRES such as `cpu=8,gres/gpu=4`; 0 if it names none."""
-    pairs = dict(item.partition("=")[::2] for item in tres.split(",") if item)
-    return int(pairs.get("gres/gpu", "0") or 0)
 
 
 def _hours(wall: str) -> float | None:
