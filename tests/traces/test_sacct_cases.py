@@ -403,3 +403,11 @@ def test_gpus_of_older_versions_are_counted_on_each_node(
         tmp_path, row("7", "COMPLETED", *ONE_HOUR, gpus=f"{gres}|{nodes}"), columns=columns
     )
     assert trace.jobs.gpus.tolist() == [gpus] and trace.jobs.gpu_type.texts() == [kind]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_recognised(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "log.txt"
+    path.write_bytes(f"{COLUMNS}\n{row('7', 'COMPLETED', *ONE_HOUR)}\n".encode(encoding))
+    assert sniff(path) == "slurm"
+    assert import_trace([path], options=ReadOptions(timezone="UTC")).jobs.job_id == ("7",)
