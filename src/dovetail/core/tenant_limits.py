@@ -16,7 +16,7 @@ from math import inf
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.job import Floats, JobTable, Shape
-from dovetail.core.node_sets import NodeSets
+from dovetail.core.node_sets import NodeSets, types_of
 from dovetail.core.placement import Placement
 from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec
 
@@ -142,6 +142,17 @@ class TenantLimits:
             limit = self.limits[number]
             more = 1 if limit.counts_jobs else need
             if not limit.gpu_type and self.held[number] + more > limit.most:
+                return limit
+        return None
+
+    def forbids(self, shape: Shape) -> Limit | None:
+        """Returns a limit that a job of a shape exceeds by itself, on any GPUs that it may have."""
+        for number in self._members_of(_owner_of(shape)):
+            limit = self.limits[number]
+            applies = not limit.gpu_type or (
+                bool(shape.gpu_type) and types_of(shape.gpu_type) == types_of(limit.gpu_type)
+            )
+            if applies and (1 if limit.counts_jobs else shape.gpus) > limit.most:
                 return limit
         return None
 
