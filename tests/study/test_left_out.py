@@ -10,7 +10,7 @@ from builders import Row, trace_of
 from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError
 from dovetail.core.job import Labels
-from dovetail.core.tenants import QueueSpec
+from dovetail.core.tenants import AccountSpec, QueueSpec
 from dovetail.core.trace import Recorded, Trace
 from dovetail.study.left_out import check_left_out, ignored_types, left_out
 from dovetail.study.options import Options
@@ -135,3 +135,28 @@ def test_without_nodes_their_size_is_assumed() -> None:
     trace = ran_on(typed("a100", "a100", gpus=6), ["", ""], [0.0, 1.0])
     assert fitting_cluster(gpu_type_rows(trace)) == "2x8:a100"
     assert fitting_cluster(gpu_type_rows(typed("a100"))) == ""
+
+
+def tenants(**fields: object) -> Options:
+    plain = Cluster.parse("2x4")
+    return Options(replace(plain, **fields), left_out_max=0.01)  # type: ignore[arg-type]
+
+
+def test_a_limit_that_forbids_a_job_is_named_and_not_the_cluster() -> None:
+    trace = trace_of(Row(4, 100.0, queue="small"), Row(1, 100.0, queue="small"))
+    with pytest.raises(InputError) as error:
+        check_left_out(trace, tenants(queues=(QueueSpec("small", quota_gpus=2),)))
+    told = str(error.value)
+    assert (
+        "1 for more than a limit of the cluster's file allows: queue small may hold 2 GPUs" in told
+    )
+    assert "raise the limit" in told and "use --cluster" not in told
+
+
+def test_users_whom_the_list_of_their_account_leaves_out_are_said() -> None:
+    rows = [Row(1, 9.0, account="lab", user=user) for user in ("ann", "bob", "bob")]
+    trace = trace_of(*rows, Row(1, 9.0, account="open", user="bob"))
+    accounts = (AccountSpec("lab", users=(("ann", 1),)), AccountSpec("open"))
+    (note,) = check_left_out(trace, tenants(accounts=accounts))
+    assert note.startswith("2 jobs are of users") and "bob in lab" in note
+    assert check_left_out(trace, tenants(accounts=accounts[1:])) == []

@@ -34,6 +34,23 @@ def test_helios_keeps_starts_and_ends(tmp_path: Path) -> None:
     assert np.isnan([found.start_s[1], found.end_s[1], found.wait_s[1]]).all()
 
 
+KALOS = """\
+job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue
+k,u,8,64,960,,FAILED,2023-05-17 11:00:58Z,2023-05-17 11:01:08Z,2023-05-17 11:01:16Z,18,10
+n,u,8,64,960,,FAILED,2023-05-17 11:00:58Z,,,18,10
+"""
+
+
+def test_the_duration_of_acme_is_from_start_to_end_as_its_documentation_says(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "trace_kalos.csv"
+    path.write_text(KALOS.replace("Z,", "+00:00,"))
+    trace = import_trace([path], origin="first")
+    assert trace.duration_s.tolist() == [8.0, 18.0]
+    assert trace.counts["adjusted: duration from start and end"] == 1
+
+
 @pytest.mark.parametrize(("name", "text"), [("pods.csv", OPENB), ("log.swf", SWF)])
 def test_openb_and_swf_keep_starts_and_ends(tmp_path: Path, name: str, text: str) -> None:
     found = record(tmp_path / name, text)

@@ -1,31 +1,41 @@
 """Single rows and jobs of sacct whose reading is not obvious, one small log each."""
 
+from collections.abc import Sequence
+from itertools import permutations
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dovetail.core.errors import InputError
 from dovetail.core.trace import ENDS, Recorded, Trace
 from dovetail.core.units import HOUR_S
+from dovetail.record.recorded import recorded_wait_s
+from dovetail.study.chargeback import recorded_holdings
+from dovetail.study.recorded import held_back
+from dovetail.traces.canonical import read_trace, to_frame, write_trace
 from dovetail.traces.hostlists import readable_host_names
-from dovetail.traces.importing import import_trace, sniff
+from dovetail.traces.importing import import_rows, import_trace, sniff
 from dovetail.traces.readers.format import ReadOptions
 from dovetail.traces.readers.sacct_lines import FIELDS
 from dovetail.traces.readers.sacct_requeues import (
     CONTRADICTORY,
     LIMIT_OF_RUNS,
+    NUMBER_AGAIN,
     RUN_OF_A_JOB,
     SAME_ROW_TWICE,
 )
 from dovetail.traces.readers.slurm import (
     COMPONENT,
     ELAPSED_COUNTS,
+    NO_STATE,
     NO_ZONE,
     PAST_LIMIT,
     SEVERAL_TYPES,
     SLURM,
 )
 from dovetail.traces.rows import adjusted
+from dovetail.traces.transform import rebased
 
 DAY = "2024-03-04T"
 COLUMNS = "JobID|User|Partition|State|Submit|Start|End|Elapsed|Suspended|NodeList|AllocTRES"
@@ -143,18 +153,83 @@ def test_a_job_that_waits_or_runs_again_at_the_end_of_the_log_is_not_ended(tmp_p
     ],
     ids=["another user", "another size", "overlapping"],
 )
-def test_rows_that_cannot_be_one_job_are_not_added_up(tmp_path: Path, second: str) -> None:
+def test_rows_that_cannot_be_one_job_are_jobs_of_their_own(tmp_path: Path, second: str) -> None:
+    trace = read(tmp_path, row("7", "NODE_FAIL", *ONE_HOUR), second)
+    assert trace.jobs.job_id == ("7", "7#2")
+    assert trace.duration_s.tolist() == [3600.0, 3600.0]
+    assert recorded(trace).restarts.tolist() == [0, 0]
+    assert trace.counts[f"adjusted: {NUMBER_AGAIN}"] == 1
+
+
+def test_a_row_that_overlaps_another_of_its_submission_is_rejected(tmp_path: Path) -> None:
+    second = row("7", "COMPLETED", "10:00:00", "10:40:00", "11:40:00", "01:00:00")
     trace = read(tmp_path, row("7", "NODE_FAIL", *ONE_HOUR), second)
     assert trace.duration_s.tolist() == [3600.0]
-    assert recorded(trace).restarts.tolist() == [0]
     assert trace.counts[f"rejected: {CONTRADICTORY}"] == 1
 
 
 def test_a_job_number_given_anew_after_a_completed_job_is_another_job(tmp_path: Path) -> None:
     later = row("7", "COMPLETED", "12:00:00", "12:10:00", "12:20:00", "00:10:00")
     trace = read(tmp_path, row("7", "COMPLETED", *ONE_HOUR), later)
-    assert trace.duration_s.tolist() == [600.0]
-    assert trace.counts[f"rejected: {CONTRADICTORY}"] == 1
+    assert trace.duration_s.tolist() == [3600.0, 600.0]
+    assert trace.jobs.job_id == ("7", "7#2")
+
+
+def test_a_job_number_given_anew_a_year_after_a_failure_is_no_requeue(tmp_path: Path) -> None:
+    year = "2025-03-04T"
+    later = row("7", "COMPLETED", "12:00:00", "12:10:00", "12:20:00", "00:10:00", day=year)
+    trace = read(tmp_path, later, row("7", "FAILED", *ONE_HOUR))
+    assert trace.jobs.job_id == ("7", "7#2")
+    assert recorded(trace).wait_s.tolist() == [600.0, 600.0]
+    assert recorded(trace).restarts.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_the_order_of_the_lines_decides_nothing(tmp_path: Path, order: tuple[int, ...]) -> None:
+    rows = (
+        row("7", "REQUEUED", "10:00:00", "10:10:00", "11:10:00", "01:00:00"),
+        row("7", "PREEMPTED", "11:10:00", "11:20:00", "11:30:00", "00:10:00"),
+        row("7", "COMPLETED", "11:30:01", "11:40:00", "13:40:00", "02:00:00"),
+    )
+    trace = read(tmp_path, *(rows[i] for i in order))
+    assert trace.duration_s.tolist() == [3600.0 + 600.0 + 7200.0]
+    assert recorded(trace).restarts.tolist() == [2] and trace.counts["usable"] == 1
+
+
+def months(tmp_path: Path, *files: Sequence[str]) -> Trace:
+    """Returns the trace of several files, `march.txt` first."""
+    paths = [tmp_path / f"{name}.txt" for name in ("march", "april")]
+    for path, rows in zip(paths, files, strict=True):
+        path.write_text("\n".join((COLUMNS, *rows)) + "\n")
+    return import_trace(paths, options=ReadOptions(timezone="UTC"), origin="first")
+
+
+def test_a_job_over_midnight_that_is_in_two_months_is_one_job(tmp_path: Path) -> None:
+    running = row("7", "RUNNING", "10:00:00", "10:10:00", "-", "00:20:00")
+    done = row("8", "COMPLETED", *ONE_HOUR)
+    failed = row("9", "NODE_FAIL", *ONE_HOUR)
+    again = row("9", "COMPLETED", "11:10:00", "11:20:00", "12:20:00", "01:00:00")
+    trace = months(
+        tmp_path, [running, done, failed], [row("7", "COMPLETED", *ONE_HOUR), done, again]
+    )
+    assert trace.jobs.job_id == ("7", "8", "9")
+    assert trace.duration_s.tolist() == [3600.0, 3600.0, 7200.0]
+    assert trace.counts[f"joined: {SAME_ROW_TWICE}"] == 2
+    assert trace.counts[f"joined: {RUN_OF_A_JOB}"] == 1
+
+
+def test_jobs_of_one_number_on_two_clusters_stay_apart(tmp_path: Path) -> None:
+    other = row("7", "COMPLETED", "10:00:00", "10:05:00", "11:05:00", "01:00:00", user="bob")
+    trace = months(tmp_path, [row("7", "COMPLETED", *ONE_HOUR)], [other])
+    assert trace.jobs.job_id == ("april:7", "march:7")
+    assert recorded(trace).wait_s.tolist() == [300.0, 600.0]
+
+
+def test_a_log_without_states_says_that_all_jobs_count_as_completed(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    values = row("7", "FAILED", *ONE_HOUR).split("|")
+    path.write_text(COLUMNS.replace("|State", "") + "\n" + "|".join(values[:3] + values[4:]) + "\n")
+    assert NO_STATE in import_rows([path], "slurm", options=ReadOptions(timezone="UTC")).notes
 
 
 def test_overlapping_exports_count_each_run_once(tmp_path: Path) -> None:
@@ -285,3 +360,93 @@ def test_node_lists_are_written_out() -> None:
         == ()
     )
     assert readable_host_names("n[x]") == readable_host_names("n[1-99999999]") == ()
+
+
+HELD = COLUMNS.replace("|Submit|", "|Submit|Eligible|")
+
+
+def held(job: str, eligible: str, *times: str, state: str = "COMPLETED") -> str:
+    values = row(job, state, *times).split("|")
+    values.insert(5, eligible if eligible == "Unknown" else DAY + eligible)
+    return "|".join(values)
+
+
+def test_a_job_arrives_when_it_became_eligible_and_its_submission_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    rows = (
+        # A dependency held the first for three hours, nothing the second; the third is not told.
+        held("7", "13:00:00", "10:00:00", "13:05:00", "14:05:00", "01:00:00"),
+        held("8", "10:30:00", "10:30:00", "10:40:00", "11:40:00", "01:00:00"),
+        held("9", "Unknown", "10:45:00", "11:00:00", "12:00:00", "01:00:00"),
+    )
+    path.write_text("\n".join((HELD, *rows)) + "\n")
+    options = ReadOptions(timezone="UTC")
+    imported = import_rows([path], "slurm", options=options, origin="first")
+    trace, record = imported.trace, recorded(imported.trace)
+    assert trace.jobs.job_id == ("8", "9", "7")
+    assert trace.jobs.submit_s.tolist() == [1800.0, 2700.0, 3 * 3600.0]
+    assert recorded_wait_s(record, trace.jobs.submit_s).tolist() == [600.0, 900.0, 300.0]
+    assert any(
+        "1 of 3 jobs were held after their submission for 3.0 h" in n for n in imported.notes
+    )
+    assert held_back(trace)[0].startswith("1 of 3 jobs were held")
+    assert recorded_holdings(trace, None, "log")[0].gpu_s == 3 * 3600.0 * 2
+    write_trace(trace, tmp_path / "held.csv")
+    again = read_trace(tmp_path / "held.csv")
+    assert to_frame(again)["submit_s"].to_list() == [1800.0, 2700.0, 0.0]
+    assert again.jobs.submit_s.tolist() == trace.jobs.submit_s.tolist()
+    assert again.counts == {"read": 3, "usable": 3}
+
+
+def test_a_later_run_of_a_held_job_waits_from_its_requeue(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        held("7", "12:00:00", "10:00:00", "12:10:00", "13:10:00", "01:00:00", state="NODE_FAIL"),
+        held("7", "13:12:00", "13:10:00", "13:30:00", "14:30:00", "01:00:00"),
+        columns=HELD,
+    )
+    assert trace.jobs.submit_s.tolist() == [7200.0]
+    assert recorded_wait_s(recorded(trace), trace.jobs.submit_s).tolist() == [1800.0]
+
+
+def test_a_slice_keeps_the_wait_of_a_job_that_was_submitted_before_it(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        held("8", "10:30:00", "10:30:00", "10:40:00", "11:40:00", "01:00:00"),
+        held("7", "13:00:00", "10:00:00", "13:05:00", "14:05:00", "01:00:00"),
+        columns=HELD,
+    )
+    late = rebased(trace.take(np.array([1])))
+    record = recorded(late)
+    assert late.jobs.submit_s.tolist() == [0.0] and record.start_s.tolist() == [300.0]
+    assert recorded_wait_s(record, late.jobs.submit_s).tolist() == [300.0]
+    assert to_frame(late)["submit_s"].to_list() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("gres", "nodes", "gpus", "kind"),
+    [
+        ("gpu:2080ti:4", 1, 4, "2080ti"),
+        ("gpu:3090:2", 1, 2, "3090"),
+        ("gpu:4", 2, 8, ""),
+        ("gpu:A100", 2, 2, "a100"),
+        ("gpu:a100:4,gpu:v100:2", 2, 12, ""),
+        ("nvme:1,gpu:2(IDX:0,2)", 1, 2, ""),
+    ],
+)
+def test_gpus_of_older_versions_are_counted_on_each_node(
+    tmp_path: Path, gres: str, nodes: int, gpus: int, kind: str
+) -> None:
+    columns = COLUMNS.replace("|AllocTRES", "|AllocGRES|NNodes")
+    trace = read(
+        tmp_path, row("7", "COMPLETED", *ONE_HOUR, gpus=f"{gres}|{nodes}"), columns=columns
+    )
+    assert trace.jobs.gpus.tolist() == [gpus] and trace.jobs.gpu_type.texts() == [kind]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_recognised(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "log.txt"
+    path.write_bytes(f"{COLUMNS}\n{row('7', 'COMPLETED', *ONE_HOUR)}\n".encode(encoding))
+    assert sniff(path) == "slurm"
+    assert import_trace([path], options=ReadOptions(timezone="UTC")).jobs.job_id == ("7",)

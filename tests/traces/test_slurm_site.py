@@ -251,3 +251,73 @@ def test_the_command_writes_the_file_and_prints_the_policy(tmp_path: Path) -> No
     assert "policy: slurm:priority_weight_age=1000" in result.output
     assert "no associations: every user has one share" in result.output
     assert [g["nodes"] for g in tomllib.loads(out.read_text())["group"]] == [3, 2]
+
+
+LARGE = """SelectType=select/linear
+NodeName=a[1-2] Gres=gpu:a100:4
+NodeName=r[1-8] Gres=gpu:3090:8
+NodeName=t1 Gres=gpu:2080ti:8(S:0,1)
+NodeName=f[1-50] Gres=gpu:h100:8 State=FUTURE
+PartitionName=a Nodes=a[1-2],f[1-50] AllowAccounts=lab QOS=part MaxNodes=2 OverSubscribe=EXCLUSIVE
+PartitionName=r Nodes=r[1-8] State=DOWN Hidden=YES
+"""
+LIMITED = """Account|User|ParentName|Share|GrpTRES|MaxJobs
+root|||1||
+lab||root|1|cpu=64,gres/gpu:a100=8|
+idle||root|1|gres/gpu=0|
+lab|ann||1|gres/gpu=2|3
+lab|bob||1||3
+"""
+LIMITS = """Name|Priority|GrpTRES|GrpJobs|MaxTRESPU
+part|0|gres/gpu=6,gres/gpu:a100=4||
+high|1||5|gres/gpu:a100=2
+"""
+
+
+def _large(conf: str = LARGE):  # type: ignore[no-untyped-def]
+    associations = read_sacctmgr("a.txt", LIMITED, ("Account", "User", "Share"))
+    qos = read_sacctmgr("q.txt", LIMITS, ("Name",))
+    return site_of(read_slurm_conf("slurm.conf", conf), associations, qos)
+
+
+def test_types_may_begin_with_digits_and_nodes_of_the_future_are_none() -> None:
+    groups = tomllib.loads(_large().cluster)["group"]
+    assert [(g["nodes"], g["gpus_per_node"], g["gpu_type"]) for g in groups] == [
+        (2, 4, "a100"),
+        (8, 8, "3090"),
+        (1, 8, "2080ti"),
+    ]
+    assert "50 nodes that do not exist yet (State=FUTURE)" in _large().left_out
+
+
+def test_the_qos_of_a_partition_limits_its_queue() -> None:
+    table = tomllib.loads(_large().cluster)
+    assert table["queue"][0]["limits"] == {"any": 6, "a100": 4}
+    assert all("max_gpus" not in account for account in table["account"])
+
+
+def test_every_limit_that_the_file_cannot_say_is_listed() -> None:
+    assert set(_large().left_out) >= {
+        "SelectType=select/linear: jobs get their GPUs, not whole nodes",
+        "partition a: allowaccounts=lab",
+        "partition a: maxnodes=2",
+        "partition a: oversubscribe=EXCLUSIVE",
+        "partition r: state=DOWN",
+        "account lab: GrpTRES=cpu=64",
+        "account lab: GrpTRES=gres/gpu:a100=8",
+        "account idle: GrpTRES=gres/gpu=0 (its jobs may have no GPU)",
+        "GrpTRES=gres/gpu=2 of lab/ann",
+        "MaxJobs=3 of lab/ann, lab/bob",
+        "qos high: GrpJobs=5",
+        "qos high: MaxTRESPU=gres/gpu:a100=2",
+    }
+
+
+def test_a_limit_of_the_only_type_is_a_limit_of_any() -> None:
+    conf = "NodeName=a[1-2] Gres=gpu:a100:4\nPartitionName=a Nodes=ALL\n"
+    accounts = tomllib.loads(_large(conf).cluster)["account"]
+    assert {a["name"]: a.get("max_gpus") for a in accounts} == {
+        "root": None,
+        "lab": 8,
+        "idle": None,
+    }

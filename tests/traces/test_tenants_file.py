@@ -146,6 +146,16 @@ def test_a_cluster_without_tenants_has_the_manifest_it_always_had() -> None:
             "at most 8",
         ),
         (
+            '[[queue]]\nname = "top"\nlimits = { a100 = 4 }\n'
+            '[[queue]]\nname = "a"\nparent = "top"\nguaranteed = { a100 = 5 }',
+            "the queues below it are guaranteed 5 a100 GPUs, its limit is 4",
+        ),
+        (
+            '[[queue]]\nname = "top"\nquota_gpus = 4\n'
+            '[[queue]]\nname = "a"\nparent = "top"\nguaranteed = { a100 = 5 }',
+            "the queues below it are guaranteed 5 GPUs, its limit is 4",
+        ),
+        (
             '[[queue]]\nname = "a"\nguaranteed = { a100 = 9 }\n'
             '[[queue]]\nname = "b"\nguaranteed = { a100 = 8 }',
             "the queues are guaranteed 17 a100 GPUs, the cluster has 16",

@@ -54,7 +54,8 @@ def cluster(
 
     \b
     Example:
-      sacctmgr -P show assoc format=Account,User,ParentName,Share,GrpTRES > assoc.txt
+      sacctmgr -P show assoc format=Account,User,ParentName,Share,GrpTRES,GrpJobs,\\
+        MaxJobs,MaxTRES,MaxWall > assoc.txt
       sacctmgr -P show qos > qos.txt
       dovetail cluster /etc/slurm/slurm.conf --associations assoc.txt --qos qos.txt \\
         -o site.toml

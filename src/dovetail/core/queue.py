@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -64,6 +64,9 @@ class ReadableQueue(Protocol):
 
     def first_behind(self, shape: int, length_s: float, after: int) -> int | None:
         """Returns the first waiting job of a shape submitted behind `after`, at most so long."""
+
+    def of_shapes(self, shapes: Iterable[int]) -> ReadableQueue:
+        """Returns the waiting jobs of some shapes, in the order of all."""
 
 
 class JobsByShape:
@@ -120,6 +123,41 @@ class JobsByShape:
         """Yields the waiting jobs of one shape in order."""
         for _, job in self._active.get(shape, ()):
             yield job
+
+    def first_behind(self, shape: int, length_s: float, after: int) -> int | None:
+        """Returns the first waiting job of a shape submitted behind `after`, at most so long."""
+        raise NotImplementedError
+
+    def of_shapes(self, shapes: Iterable[int]) -> ReadableQueue:
+        """Returns the waiting jobs of some shapes, in the order of all."""
+        return _SomeShapes(self, {s: self._active[s] for s in shapes if s in self._active})
+
+
+class _SomeShapes(JobsByShape):
+    """The waiting jobs of some shapes of a queue."""
+
+    def __init__(self, whole: JobsByShape, active: Mapping[int, Sequence[Entry]]) -> None:
+        self._whole = whole
+        self.shape_of, self.shapes = whole.shape_of, whole.shapes
+        self._active = active
+        # NOTE: the keys of all jobs. A copy for some costs as much as the queue is long, each time.
+        self._key = whole._key
+
+    def __len__(self) -> int:
+        return sum(map(len, self._active.values()))
+
+    def __contains__(self, job: int) -> bool:
+        return job in self._key and self.shape_of[job] in self._active
+
+    def columns(self) -> tuple[Ints, Floats]:
+        """Returns the waiting jobs and their keys, in no particular order."""
+        entries = [entry for own in self._active.values() for entry in own]
+        keys, jobs = zip(*entries, strict=True) if entries else ((), ())
+        return np.array(jobs, np.int64), np.array(keys, np.float64)
+
+    def first_behind(self, shape: int, length_s: float, after: int) -> int | None:
+        """Returns the first waiting job of a shape submitted behind `after`, at most so long."""
+        return self._whole.first_behind(shape, length_s, after) if shape in self._active else None
 
 
 class WaitingQueue(JobsByShape):

@@ -17,7 +17,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.gpu_parts import exact_sum
 from dovetail.core.job import Floats, JobTable, Shape
-from dovetail.core.node_sets import NodeSets
+from dovetail.core.node_sets import NodeSets, types_of
 from dovetail.core.placement import Placement
 from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec
 
@@ -193,6 +193,17 @@ class TenantLimits:
         now = self.now()
         names = [r.name for r, nodes in specs if r.end_s > now and nodes & closed & mine]
         return f"nodes that it could use are kept for {', '.join(names)}"
+
+    def exceeded_by(self, shape: Shape) -> Limit | None:
+        """Returns a limit that a job of a shape exceeds by itself, on any GPUs that it may have."""
+        for number in self._members_of(_owner_of(shape)):
+            limit = self.limits[number]
+            applies = not limit.gpu_type or (
+                bool(shape.gpu_type) and types_of(shape.gpu_type) == types_of(limit.gpu_type)
+            )
+            if applies and (1 if limit.counts_jobs else shape.asked_gpus) > limit.most:
+                return limit
+        return None
 
     def nodes(self, shape: Shape, need: float) -> int:
         """Returns the bit set of nodes where a job may start on `need` GPUs.

@@ -217,6 +217,7 @@ def _check_guarantee(
         if gpus > most:
             what = f"it is guaranteed {gpus} {kind} GPUs".replace("  ", " ")
             raise InputError(where, f"{what}, and may have at most {most:g}")
+    _check_below(where, _promised(queues, queue.name), limit)
     children = [q for q in queues if q.parent == queue.name]
     for kind, gpus in _sum(children).items():
         mine = dict(queue.guaranteed).get(kind)
@@ -224,6 +225,16 @@ def _check_guarantee(
             named = f" {kind}" if kind else ""
             what = f"its queues are guaranteed {gpus}{named} GPUs, it has {mine} itself"
             raise InputError(where, what, "raise its guarantee, or lower theirs")
+
+
+def _check_below(where: str, below: Mapping[str, int], limit: Mapping[str, float]) -> None:
+    """Raises InputError if the guarantees of the queues below one are above its limits."""
+    of_all = {"": sum(below.values())}
+    for kind, gpus in {**below, **of_all}.items():
+        if gpus > limit.get(kind, inf):
+            what = f"the queues below it are guaranteed {gpus} {kind} GPUs".replace("  ", " ")
+            mend = "raise its limit, or lower the guarantees"
+            raise InputError(where, f"{what}, its limit is {limit[kind]:g}", mend)
 
 
 def _check_total(file: str, queues: Sequence[QueueSpec], groups: Sequence[Machines]) -> None:

@@ -21,8 +21,10 @@ class Recorded:
     Times are on the clock of `submit_s`; NaN where the log does not record them. `start_s` is the
     first start, `end_s` the last end, `wait_s` all time between submission and end without GPUs,
     `restarts` the starts after the first. `nodes` are node names as Slurm writes them, `n[01-03]`.
-    `eligible_s` is when nothing but the queue held the job back: begin times and dependencies were
-    over; None where the log does not say.
+    `eligible_s` is when nothing but the queue held the job back: holds, begin times, dependencies
+    and limits of arrays were over; None where the log does not say. A job arrives then, not at its
+    submission, which is in `submitted_s`; None if every job arrives when it is submitted. `wait_s`
+    counts from the submission: `held_s` of it is no wait for GPUs.
     """
 
     start_s: Floats
@@ -31,6 +33,11 @@ class Recorded:
     restarts: Ints
     nodes: Labels
     eligible_s: Floats | None = None
+    submitted_s: Floats | None = None
+
+    def held_s(self, submit_s: Floats) -> Floats:
+        """Returns how long each job was held between its submission and its arrival `submit_s`."""
+        return np.zeros(len(self)) if self.submitted_s is None else submit_s - self.submitted_s
 
     def take(self, rows: NDArray[np.int64]) -> Recorded:
         """Returns the record restricted to `rows`, in that order."""
@@ -41,17 +48,27 @@ class Recorded:
             self.restarts[rows],
             self.nodes.take(rows),
             None if self.eligible_s is None else self.eligible_s[rows],
+            None if self.submitted_s is None else self.submitted_s[rows],
         )
 
     def retimed(self, shift_s: float, scale: float) -> Recorded:
-        """Returns the record with all times shifted, then multiplied by `scale`."""
+        """Returns the record with all times shifted, then multiplied by `scale`.
+
+        A submission that would be before second 0 is at second 0.
+        """
         eligible_s = None if self.eligible_s is None else (self.eligible_s + shift_s) * scale
+        submitted_s, wait_s = self.submitted_s, self.wait_s
+        if submitted_s is not None:
+            moved_s = submitted_s + shift_s
+            submitted_s, wait_s = np.maximum(moved_s, 0.0), wait_s + np.minimum(moved_s, 0.0)
+            submitted_s = submitted_s * scale
         return replace(
             self,
             eligible_s=eligible_s,
+            submitted_s=submitted_s,
             start_s=(self.start_s + shift_s) * scale,
             end_s=(self.end_s + shift_s) * scale,
-            wait_s=self.wait_s * scale,
+            wait_s=wait_s * scale,
         )
 
     def __len__(self) -> int:

@@ -4,6 +4,10 @@ Jobs start in order of submission. If the head finds no room, its earliest start
 the forecast ends of the running jobs. A later job may start now if it ends before that start, or if
 the head does not need its GPUs then.
 
+A job waits only for jobs that could use its nodes: where the GPU types that jobs ask for, or the
+nodes that their queues own, have no node in common, each part of the cluster has a head and a
+reservation of its own. So Slurm gives up a partition at a time, and plans node by node.
+
 With `--forecast known` lengths are true; with `--forecast limit` they are the users' time limits,
 as in Slurm. If gangs may be spread, the reservation counts GPUs, which is exact; otherwise it is
 checked node by node.
@@ -15,14 +19,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dovetail.core.messages import START
+from dovetail.core.messages import START, Reason
 from dovetail.core.order import Order
 from dovetail.core.passes import behind, refuses
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
+from dovetail.core.queue_part import BackfillQueue, disjoint_parts
 from dovetail.core.units import NEVER_S
 from dovetail.core.view import View
 
@@ -63,6 +68,10 @@ class Backfill:
 
     def decide(self, view: View, memory: object) -> Decision:
         """Starts jobs from the head on while they fit, then backfills behind it."""
+        parts = disjoint_parts(view)
+        return self._decided(view, memory) if len(parts) < 2 else _decided_apart(view, parts)
+
+    def _decided(self, view: View, memory: object) -> Decision:
         draft = view.plan.draft()
         head, started = _start_from_head(view, draft)
         if head is None:
@@ -80,6 +89,29 @@ class Backfill:
         version = view.plan.version + changed
         reserved = Reservation(head, reserved.start_s, extra, version)
         return Decision(draft if changed else None, reserved, because=because)
+
+
+def _decided_apart(view: View, parts: Sequence[Sequence[int]]) -> Decision:
+    """Starts jobs in each part of the cluster as if it were alone."""
+    draft = view.plan.draft()
+    heads: list[int] = []
+    changed = False
+    for shapes in parts:
+        seen = replace(view, waiting=view.waiting.of_shapes(shapes))
+        head, started = _start_from_head(seen, draft)
+        changed |= bool(started)
+        if head is None:
+            continue
+        heads.append(head)
+        if draft.may_hold_more:
+            reserved = _reserve(seen, draft, head, started)
+            changed |= bool(_backfill(seen, draft, reserved, None, started)[1])
+    because = tuple(Reason("Resources", job=head) for head in heads)
+    if len(heads) == 1:
+        because = behind(heads[0])
+    elif heads:
+        because += (Reason("Priority"),)
+    return Decision(draft if changed else None, because=because)
 
 
 def _start_from_head(view: View, draft: Draft) -> tuple[int | None, list[int]]:
@@ -162,8 +194,9 @@ def _backfill(
     `candidates` None means all waiting jobs behind the head, in order of submission; `ahead` are
     the jobs that this decision started from the head on.
     """
-    extra, slack_s = reserved.extra_gpus, reserved.start_s - view.now
-    queue = _Candidates(view, reserved.head, slack_s, candidates)
+    extra = reserved.extra_gpus
+    slack_s = reserved.start_s - view.now
+    queue = BackfillQueue(view, reserved.head, slack_s, candidates)
     by_count = _counts_suffice(view, reserved.head)
     started: list[int] = []
     while draft.may_hold_more and (job := queue.next(draft.free_gpus, extra)) is not None:
@@ -199,52 +232,3 @@ def _delays(view: View, draft: Draft, reserved: Reservation, started: Sequence[i
     room = view.placing.find(draft.occupancy, view.shape(reserved.head))
     draft.undo_to(savepoint)
     return room is None
-
-
-class _Candidates:
-    """The jobs behind the head that are short or small enough, in order of submission."""
-
-    def __init__(self, view: View, head: int, slack_s: float, only: Sequence[int] | None) -> None:
-        self._view = view
-        self._slack_s = slack_s
-        self._heap: list[int] = [] if only is None else sorted(j for j in only if j != head)
-        self._searches = only is None
-        self._dropped: set[int] = set()
-        self._fresh = [] if only is not None else view.waiting.shapes_waiting()
-        self._after = head
-
-    def next(self, free: int, extra: int) -> int | None:
-        """Returns the next job that fits by count and does not delay the head by count."""
-        shapes, shape_of = self._view.shapes, self._view.shape_of
-        for shape in self._fresh:
-            self._search(shape, self._after, free, extra)
-        self._fresh = []
-        while self._heap:
-            job = heapq.heappop(self._heap)
-            shape = shape_of[job]
-            if shape in self._dropped or shapes[shape].whole_gpus > free:
-                continue
-            fits = shapes[shape].whole_gpus <= extra or self._view.progress.length_s((job,))[0] <= (
-                self._slack_s
-            )
-            if not fits:
-                if self._searches:
-                    self._search(shape, job, free, extra)
-                continue
-            if self._searches:
-                self._fresh, self._after = [shape], job
-            return job
-        return None
-
-    def drop_shape(self, job: int) -> None:
-        """Drops the shape of a job that found no room."""
-        self._dropped.add(self._view.shape_of[job])
-
-    def _search(self, shape: int, after: int, free: int, extra: int) -> None:
-        gpus = self._view.shapes[shape].whole_gpus
-        if gpus > free or shape in self._dropped:
-            return
-        slack_s = NEVER_S if gpus <= extra else self._slack_s
-        job = self._view.waiting.first_behind(shape, slack_s, after)
-        if job is not None:
-            heapq.heappush(self._heap, job)

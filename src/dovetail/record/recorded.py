@@ -27,9 +27,10 @@ CapacitySteps = tuple[Floats, Floats]
 
 
 def recorded_wait_s(record: Recorded, submit_s: Floats) -> Floats:
-    """Returns the wait of each job, NaN where the log does not tell it."""
+    """Returns the wait of each job since `submit_s`, NaN where the log does not tell it."""
     to_start_s = np.where(record.restarts == 0, record.start_s - submit_s, np.nan)
-    return np.where(np.isfinite(record.wait_s), record.wait_s, to_start_s)
+    wait_s = record.wait_s - record.held_s(submit_s)
+    return np.where(np.isfinite(wait_s), wait_s, to_start_s)
 
 
 def complete(record: Recorded, submit_s: Floats) -> Bools:

@@ -152,7 +152,8 @@ def recorded_holdings(trace: Trace, cluster: Cluster | None, where: str) -> tupl
     code_of = {gpu_type: code for code, gpu_type in enumerate(types)}
     end_s = recorded.end_s
     end_s = np.where(np.isfinite(end_s), end_s, recorded.start_s + trace.duration_s)
-    ran_s = end_s - trace.jobs.submit_s - recorded.wait_s
+    arrived_s = trace.jobs.submit_s
+    ran_s = end_s - arrived_s - (recorded.wait_s - recorded.held_s(arrived_s))
     ran_s = np.where(np.isfinite(ran_s), ran_s, end_s - recorded.start_s)
     started = np.isfinite(recorded.start_s) & (ran_s > 0)
     codes = np.array([code_of[text] for text in texts], np.int64)

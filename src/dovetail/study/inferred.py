@@ -45,7 +45,8 @@ def _notes(found: InferredCapacity, options: Options) -> list[str]:
     ]
     notes.append(
         "Away means: empty for six hours or more while jobs that fit on the node waited. The log "
-        "does not tell reservations, holds, dependencies and limits, which look the same."
+        "does not tell reservations and limits, which look the same, nor holds and dependencies "
+        "where it has no eligible_s."
     )
     if unseen > 0:
         notes.append(f"{unseen} nodes of the cluster are never seen in use; they count as present.")

@@ -29,6 +29,8 @@ from dovetail.traces.loss import (
     was_imported_before,
 )
 
+BY_A_LIMIT = "for more than a limit of the cluster's file allows"
+
 
 def ignored_types(trace: Trace, cluster: Cluster) -> str:
     """Returns a sentence if the GPU types of the jobs are ignored, empty otherwise."""
@@ -44,13 +46,36 @@ def ignored_types(trace: Trace, cluster: Cluster) -> str:
     )
 
 
+def strangers(trace: Trace, cluster: Cluster) -> str:
+    """Returns a sentence if users ran jobs of accounts that do not list them, empty otherwise."""
+    members = {a.name: {user for user, _ in a.users} for a in cluster.accounts if a.users}
+    if not members:
+        return ""
+    jobs = trace.jobs
+    pairs = Counter(zip(jobs.account.texts(), jobs.user.texts(), strict=True))
+    foreign = {p: n for p, n in pairs.items() if p[0] in members and p[1] not in members[p[0]]}
+    if not foreign:
+        return ""
+    first = ", ".join(
+        f"{user or 'nobody'} in {account}" for account, user in sorted(foreign)[:_NAMED]
+    )
+    more = " and others" if len(foreign) > _NAMED else ""
+    return (
+        f"{sum(foreign.values()):,} jobs are of users whom the list of their account leaves out "
+        f"({first}{more}); the log has them, so they run"
+    )
+
+
+_NAMED = 3
+
+
 def left_out(trace: Trace, options: Options) -> Loss:
     """Returns the jobs that can never start on the cluster of a run, with the reasons."""
     jobs = adopted(on_cluster(trace, options.cluster), options.adopt, options.seed).jobs
     empty = Occupancy(options.cluster, jobs)
     shape_of, shapes = shapes_on(empty)
     why = [
-        "" if options.placing.find(empty, shape) is not None else _reason(shape, options.cluster)
+        "" if options.placing.find(empty, shape) is not None else _reason(shape, empty)
         for shape in shapes
     ]
     lost = np.array([bool(why[s]) for s in shape_of], dtype=np.bool_)
@@ -60,7 +85,11 @@ def left_out(trace: Trace, options: Options) -> Loss:
     return Loss(int(lost.sum()), lost_s, len(trace), whole_s, reasons)
 
 
-def _reason(shape: Shape, cluster: Cluster) -> str:
+def _reason(shape: Shape, empty: Occupancy) -> str:
+    cluster = empty.cluster
+    limit = None if empty.tenants is None else empty.tenants.exceeded_by(shape)
+    if limit is not None:
+        return f"{BY_A_LIMIT}: {limit}"
     groups = [g for g in cluster.groups if shape.gpu_type in ("", g.gpu_type)]
     kind = f"{shape.gpu_type} GPUs" if shape.gpu_type else "GPUs"
     if not groups:
@@ -107,7 +136,8 @@ def check_left_out(trace: Trace, options: Options) -> list[str]:
         return []
     lost = lost_rows(trace, options.left_out_max)
     cluster = options.cluster
-    notes = [n for n in (ignored_types(trace, cluster), _unlimited_hosts(trace, cluster)) if n]
+    found = ignored_types, _unlimited_hosts, strangers
+    notes = [note for note in (say(trace, cluster) for say in found) if note]
     notes += queues_without_jobs(on_cluster(trace, cluster).jobs, cluster)
     never = left_out(trace, options)
     if never.exceeds(options.left_out_max):
@@ -144,6 +174,8 @@ def as_sentence(note: str) -> str:
 
 
 def _mend(trace: Trace, loss: Loss) -> str:
+    if all(reason.startswith(BY_A_LIMIT) for reason in loss.reasons):
+        return f"raise the limit, or remove it; {_accept(loss)}"
     fitting = fitting_cluster(gpu_type_rows(trace))
     use = f"use --cluster {fitting}, which fits the log" if fitting else "use a larger --cluster"
     return f"{use}; {_accept(loss)}"

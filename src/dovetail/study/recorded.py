@@ -108,6 +108,22 @@ def record_cautions(record: RunResult, options: Options) -> list[str]:
     return texts
 
 
+def held_back(trace: Trace) -> list[str]:
+    """Returns what a comparison leaves as it was: when jobs that were held became eligible."""
+    if trace.recorded is None:
+        return []
+    held_s = trace.recorded.held_s(trace.jobs.submit_s)
+    held = int((held_s > 0).sum())
+    if not held:
+        return []
+    return [
+        f"{held:,} of {len(trace):,} jobs were held after their submission, "
+        f"{float(held_s.sum()) / HOUR_S:,.1f} h in all: every row counts from when a job became "
+        "eligible. The log does not say what a job waited for, so no policy makes it eligible "
+        "sooner."
+    ]
+
+
 def by_hour(jobs: pl.DataFrame, clock_s: Floats) -> dict[str, pl.DataFrame]:
     """Returns the job metrics by the hour of the day and the weekday of the submission.
 

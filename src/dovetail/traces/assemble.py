@@ -12,6 +12,7 @@ from dovetail.core.cluster import GIB
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import LABELS, NO_LABEL, Bools, Floats, Ints, JobTable, Labels
 from dovetail.core.trace import ENDS, Recorded, Trace
+from dovetail.core.units import HOUR_S
 from dovetail.traces.rows import (
     FLAGS,
     NUMBERS,
@@ -225,10 +226,11 @@ def _repair(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
         "batch_size": (pl.col("batch_size") < 0) | (pl.col("batch_size") > 2**53),
         "priority": pl.col("priority").is_infinite(),
         "time_limit_s": pl.col("time_limit_s") <= 0,
-        "deadline_s": pl.col("deadline_s") <= pl.col("submit_s"),
+        "deadline_s": pl.col("deadline_s") <= pl.max_horizontal("submit_s", "eligible_s"),
         "cpus": (pl.col("cpus") < 0) | pl.col("cpus").is_infinite(),
         "memory_gb": (pl.col("memory_gb") < 0) | pl.col("memory_gb").is_infinite(),
         "eligible_s": (pl.col("eligible_s") < pl.col("submit_s"))
+        | (pl.col("eligible_s") > pl.col("start_s"))
         | pl.col("eligible_s").is_infinite(),
         "start_s": (pl.col("start_s") < pl.col("submit_s")) | pl.col("start_s").is_infinite(),
         "end_s": (pl.col("end_s") < pl.col("submit_s")) | pl.col("end_s").is_infinite(),
@@ -248,15 +250,35 @@ def _repair(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
 
 
 def _in_order(frame: pl.DataFrame, refusals: Refusals) -> pl.DataFrame:
-    """Returns the first row of each id, sorted by (submission, id)."""
+    """Returns the first row of each id and when it arrives, sorted by (arrival, id).
+
+    A job arrives when it may be scheduled: once it is submitted and nothing holds it any more.
+    """
     first = frame["job_id"].is_first_distinct()
     if not first.all():
         refusals.add("duplicate id", frame.filter(~first))
         frame = frame.filter(first)
     numeric = bool(frame["job_id"].str.contains(r"^-?[0-9]{1,18}$").all())
     key = pl.col("job_id").cast(pl.Int64) if numeric else pl.col("job_id")
-    refusals.counts[adjusted(OUT_OF_ORDER)] += late(frame["submit_s"])
-    return frame.sort(pl.col("submit_s"), key, pl.col("job_id"))
+    frame = frame.with_columns(pl.max_horizontal("submit_s", "eligible_s").alias("arrival_s"))
+    # Logs are in order of submission, canonical files in order of arrival.
+    unsorted = min(late(frame["submit_s"]), late(frame["arrival_s"]))
+    refusals.counts[adjusted(OUT_OF_ORDER)] += unsorted
+    return frame.sort(pl.col("arrival_s"), key, pl.col("job_id"))
+
+
+def held_note(frame: pl.DataFrame) -> str:
+    """Returns how many GPU jobs of a log were held after submission, how long, "" if none."""
+    jobs = frame.filter(pl.col("gpus") > 0)
+    held_s = (jobs["eligible_s"] - jobs["submit_s"]).drop_nulls()
+    held_s = held_s.filter(held_s > 0)
+    if held_s.is_empty():
+        return ""
+    return (
+        f"{len(held_s):,} of {jobs.height:,} jobs were held after their submission for "
+        f"{float(held_s.sum()) / HOUR_S:,.1f} h in all (dependencies, holds, begin times, limits "
+        "of arrays): their waits, and all replays, count from when they became eligible."
+    )
 
 
 def late(submit_s: pl.Series) -> int:
@@ -295,7 +317,7 @@ def _trace(frame: pl.DataFrame, name: str, counts: dict[str, int]) -> Trace:
     gpus = frame["gpus"]
     jobs = JobTable.build(
         frame["job_id"].to_list(),
-        _floats(frame["submit_s"], 0.0),
+        _floats(frame["arrival_s"], 0.0),
         _counts(gpus, 1),
         min_gpus=_counts(frame["min_gpus"], gpus),
         max_gpus=_counts(frame["max_gpus"], gpus),
@@ -328,6 +350,7 @@ def _recorded(frame: pl.DataFrame) -> Recorded | None:
     """Returns what the log says of starts and ends, None if it never names a start."""
     if frame["start_s"].null_count() == frame.height:
         return None
+    held = (frame["arrival_s"] > frame["submit_s"]).any()
     return Recorded(
         _floats(frame["start_s"], np.nan),
         _floats(frame["end_s"], np.nan),
@@ -335,6 +358,7 @@ def _recorded(frame: pl.DataFrame) -> Recorded | None:
         _counts(frame["restarts"], 0),
         labels(frame["nodes"]),
         None if frame["eligible_s"].is_null().all() else _floats(frame["eligible_s"], np.nan),
+        _floats(frame["submit_s"], 0.0) if held else None,
     )
 
 

@@ -236,6 +236,8 @@ def to_frame(trace: Trace) -> pl.DataFrame:
     }
     columns |= {name: _texts(getattr(jobs, name)) for name in LABELS}
     columns |= _recorded_columns(trace.recorded, len(jobs))
+    if trace.recorded is not None and trace.recorded.submitted_s is not None:
+        columns["submit_s"] = pl.Series(trace.recorded.submitted_s)
     used = {
         c: columns[c] for c in CANONICAL if c in REQUIRED or columns[c].null_count() < len(jobs)
     }

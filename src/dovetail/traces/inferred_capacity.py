@@ -8,9 +8,9 @@ if a job on several nodes starts at its end, on this node or others: the schedul
 node for it. A scheduler that starts jobs strictly in order leaves nodes empty, too, and that looks
 the same.
 
-A log does not tell reservations, holds, dependencies and limits: where many jobs are held a node
-may be taken for away that was not. A node that nobody wanted is not missed, and a node that was
-only partly usable is not found.
+A log does not tell reservations and limits (nor holds and dependencies, if it has no eligible
+times): where they hold many jobs a node may be taken for away that was not. A node that nobody
+wanted is not missed, and a node that was only partly usable is not found.
 """
 
 from __future__ import annotations

@@ -9,13 +9,14 @@ Source: slurm.conf(5) of Slurm 22.05.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.core.errors import InputError
 
 _PAIR = re.compile(r"(\w+)\s*=\s*(\"[^\"]*\"|\S+)")
-_GPU = re.compile(r"gpu(?::(?P<type>[A-Za-z_][\w.-]*))?(?::(?P<count>\d+))?(?:\(.*\))?", re.ASCII)
+_GPU = re.compile(r"gpu(?::(?P<type>[\w.-]+))??(?::(?P<count>\d+))?(?:\(.*)?", re.ASCII)
+"""One generic resource of a node: `gpu`, `gpu:4`, `gpu:a100`, `gpu:2080ti:8(S:0-1)`."""
 _PART = re.compile(r"([^,\[]*)(?:\[([^\]]*)\])?([^,\[]*)(?:,|$)")
 KINDS = ("nodename", "partitionname")
 
@@ -47,6 +48,8 @@ class SlurmConf:
     settings: Mapping[str, str]
     nodes: tuple[ConfNode, ...]
     partitions: tuple[SlurmPartition, ...]
+    future: tuple[str, ...] = ()
+    """Nodes with State=FUTURE, which do not exist yet; they are not among the others."""
 
     def items_of(self, key: str) -> list[str]:
         """Returns the parts of a setting that is a list with commas."""
@@ -85,15 +88,29 @@ def read_slurm_conf(file: str, text: str) -> SlurmConf:
             defaults[kind] |= pairs
         else:
             rows[kind].append((f"{file}, line {number}", {**defaults[kind], **pairs}))
-    nodes = [node for where, row in rows["nodename"] for node in _nodes(where, row)]
+    nodes, future = _existing(rows["nodename"])
     if not any(node.gpus for node in nodes):
         raise InputError(file, "no node has GPUs", "its NodeName lines need Gres=gpu:...")
     known = [node.name for node in nodes]
     partitions = [
-        _partition(where, row, known, defaults["partitionname"])
+        _partition(where, row, known, future, defaults["partitionname"])
         for where, row in rows["partitionname"]
     ]
-    return SlurmConf(settings, tuple(nodes), tuple(partitions))
+    return SlurmConf(settings, tuple(nodes), tuple(partitions), future)
+
+
+def _existing(
+    rows: Sequence[tuple[str, Mapping[str, str]]],
+) -> tuple[list[ConfNode], tuple[str, ...]]:
+    """Returns the nodes that exist, and the names of those that do not yet."""
+    nodes: list[ConfNode] = []
+    future: list[str] = []
+    for where, row in rows:
+        if row.get("state", "").upper() == "FUTURE":
+            future += _hosts(where, row["nodename"])
+        else:
+            nodes += _nodes(where, row)
+    return nodes, tuple(future)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -153,10 +170,15 @@ def _hosts(where: str, text: str) -> list[str]:
 
 
 def _partition(
-    where: str, row: Mapping[str, str], known: list[str], defaults: Mapping[str, str]
+    where: str,
+    row: Mapping[str, str],
+    known: Sequence[str],
+    future: Sequence[str],
+    defaults: Mapping[str, str],
 ) -> SlurmPartition:
     wanted = row.get("nodes", "ALL")
-    names = known if wanted.upper() == "ALL" else _hosts(where, wanted)
+    names = list(known) if wanted.upper() == "ALL" else _hosts(where, wanted)
+    names = [name for name in names if name not in future]
     unknown = [name for name in names if name not in known]
     if unknown:
         raise InputError(where, f"node '{unknown[0]}' has no NodeName line")

@@ -8,12 +8,20 @@ Source: slurm.conf(5), sacctmgr(1) of Slurm 22.05.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from dovetail.core.errors import InputError
 from dovetail.traces.slurm_conf import ConfNode, SlurmConf
+from dovetail.traces.slurm_limits import (
+    GpuLimits,
+    ignored_of_associations,
+    ignored_of_partition,
+    ignored_of_qos,
+    limits_of_partition,
+    preemption_of_qos,
+)
 from dovetail.traces.slurm_reservations import SlurmReservation, reservation_tables
 
 MB_PER_GB = 1024
@@ -68,9 +76,18 @@ def site_of(
     policy = _policy(conf, left_out)
     if associations and not any(column in associations[0] for column in PARENT):
         left_out.append("accounts above accounts: the associations have no column ParentName")
-    left_out += _qos_left_out(qos)
+    left_out += [
+        *preemption_of_qos(qos),
+        *ignored_of_associations(associations),
+        *ignored_of_qos(qos),
+    ]
+    types = {node.gpu_type for node in conf.nodes if node.gpus}
     lines = [f'epoch = "{epoch}"', ""] if epoch else []
-    lines += [*_groups(conf, left_out), *_accounts(associations), *_qos(qos)]
+    lines += [
+        *_groups(conf, qos, left_out),
+        *_accounts(associations, types, left_out),
+        *_qos(qos, types, left_out),
+    ]
     names = [node.name for node in conf.nodes if node.gpus]
     known = {row["Account"] for row in associations}
     for account in dict.fromkeys(name for each in reservations for name in each.accounts):
@@ -175,9 +192,13 @@ def _billing(conf: SlurmConf, left_out: list[str]) -> dict[str, str]:
     return weights
 
 
-def _groups(conf: SlurmConf, left_out: list[str]) -> Iterator[str]:
+def _groups(conf: SlurmConf, qos: Sequence[Row], left_out: list[str]) -> Iterator[str]:
     """Yields the groups of alike nodes, in the order of the file, and the partitions."""
     with_gpus = [node for node in conf.nodes if node.gpus]
+    if conf.future:
+        left_out.append(f"{len(conf.future)} nodes that do not exist yet (State=FUTURE)")
+    if conf.settings.get("selecttype", "").lower() == "select/linear":
+        left_out.append("SelectType=select/linear: jobs get their GPUs, not whole nodes")
     if len(with_gpus) < len(conf.nodes):
         left_out.append(f"{len(conf.nodes) - len(with_gpus)} nodes without GPUs")
     inside = {
@@ -207,14 +228,19 @@ def _groups(conf: SlurmConf, left_out: list[str]) -> Iterator[str]:
             cpus=first.cpus,
             memory_gb=first.memory_mb / MB_PER_GB,
         )
-    yield from _queues(conf, groups, left_out)
+    yield from _queues(conf, groups, qos, left_out)
 
 
 def _queues(
-    conf: SlurmConf, groups: Mapping[str, tuple[str, ...]], left_out: list[str]
+    conf: SlurmConf,
+    groups: Mapping[str, tuple[str, ...]],
+    qos: Sequence[Row],
+    left_out: list[str],
 ) -> Iterator[str]:
     """Yields the partitions, for groups and the partitions that each is in."""
     same_time = _default_time(conf) != ""
+    types = {node.gpu_type for node in conf.nodes if node.gpus}
+    qos_called = {row["Name"]: row for row in qos}
     for partition in conf.partitions:
         own = [name for name, those in groups.items() if partition.name in those]
         if not own:
@@ -225,12 +251,18 @@ def _queues(
             left_out.append(f"partition {partition.name}: PriorityTier=0")
         factor = partition.values.get("priorityjobfactor", partition.values.get("priority", "1"))
         everywhere = len(own) == len(groups)
+        of_qos = partition.values.get("qos", "")
+        if of_qos and of_qos not in qos_called:
+            left_out.append(f"partition {partition.name}: qos={of_qos}")
+        limits = limits_of_partition(partition.name, qos_called.get(of_qos), types, left_out)
         yield from _fields(
             name=partition.name,
             priority=float(factor),
             priority_tier=_tier(partition.values),
             groups=None if everywhere else own,
+            limits=limits,
         )
+        left_out += ignored_of_partition(partition.name, partition.values)
         for key in () if same_time else ("maxtime", "defaulttime"):
             value = partition.values.get(key, "")
             if value.upper() not in ("", *UNLIMITED):
@@ -250,7 +282,7 @@ def _default_time(conf: SlurmConf) -> str:
     return "" if only.upper() in UNLIMITED else only
 
 
-def _accounts(rows: Sequence[Row]) -> Iterator[str]:
+def _accounts(rows: Sequence[Row], types: Collection[str], left_out: list[str]) -> Iterator[str]:
     """Yields the accounts with their users; associations of single partitions count once."""
     accounts: dict[str, dict[str, object]] = {}
     users: dict[str, dict[str, int]] = {}
@@ -265,14 +297,20 @@ def _accounts(rows: Sequence[Row]) -> Iterator[str]:
             "name": name,
             "parent": "" if name == "root" else parent or "root",
             "shares": shares,
-            "max_gpus": _gpus(row.get("GrpTRES", "")),
+            "max_gpus": GpuLimits.of(row.get("GrpTRES", "")).most(
+                f"account {name}: GrpTRES", types, left_out
+            ),
         }
     for name, fields in accounts.items():
         yield "[[account]]"
         yield from _fields(**fields, users=users.get(name))
 
 
-def _qos(rows: Sequence[Row]) -> Iterator[str]:
+def _qos(rows: Sequence[Row], types: Collection[str], left_out: list[str]) -> Iterator[str]:
+    def most(row: Row, column: str) -> int:
+        where = f"qos {row['Name']}: {column}"
+        return GpuLimits.of(row.get(column, "")).most(where, types, left_out)
+
     names = [row["Name"] for row in rows]
     for row in rows:
         factor = float(row.get("UsageFactor") or 1.0)
@@ -283,29 +321,11 @@ def _qos(rows: Sequence[Row]) -> Iterator[str]:
             priority=float(row.get("Priority") or 0),
             preempts=preempts or None,
             usage_factor=None if factor == 1 else factor,
-            max_gpus=_gpus(row.get("GrpTRES", "")),
-            max_gpus_per_user=_gpus(row.get("MaxTRESPU", "")),
+            max_gpus=most(row, "GrpTRES"),
+            max_gpus_per_user=most(row, "MaxTRESPU"),
             max_jobs_per_user=int(row.get("MaxJobsPU") or 0),
             max_hours=_hours(row.get("MaxWall", "")),
         )
-
-
-def _qos_left_out(rows: Sequence[Row]) -> list[str]:
-    """Returns what QOS say about preemption that the policy does not have."""
-    left_out = []
-    for row in rows:
-        grace, mode = row.get("GraceTime", ""), row.get("PreemptMode", "").lower()
-        if grace.strip("0:"):
-            left_out.append(f"qos {row['Name']}: GraceTime={grace}")
-        if mode not in ("", "cluster", "requeue"):
-            left_out.append(f"qos {row['Name']}: PreemptMode={mode}")
-    return left_out
-
-
-def _gpus(tres: str) -> int:
-    """Returns the GPUs of a list of TRES such as `cpu=8,gres/gpu=4`; 0 if it names none."""
-    pairs = dict(item.partition("=")[::2] for item in tres.split(",") if item)
-    return int(pairs.get("gres/gpu", "0") or 0)
 
 
 def _hours(wall: str) -> float | None:

@@ -24,6 +24,8 @@ GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """What Windows writes first: PowerShell's `>` makes such files of any program's output."""
+_SAMPLED, _ZEROS = 400, 0.9
+"""The bytes by which UTF-16 without a mark is told, and the share of zeros that tells it."""
 _TAR_MARK, _TAR_MARK_AT = b"ustar", 257
 
 
@@ -88,16 +90,32 @@ def _open(path: Path) -> IO[bytes]:
 def _as_utf8(stream: IO[bytes], size: int) -> Iterator[bytes]:
     """Yields the pieces of a stream; one that begins with the mark of UTF-16 comes as UTF-8."""
     first = stream.read(size)
-    if not first.startswith(_UTF16):
+    encoding = _utf16_of(first)
+    if not encoding:
         while first:
             yield first
             first = stream.read(size)
         return
-    decoder = codecs.getincrementaldecoder("utf-16")()
+    decoder = codecs.getincrementaldecoder(encoding)()
     while first:
         yield decoder.decode(first).encode()
         first = stream.read(size)
     decoder.decode(b"", final=True)
+
+
+def _utf16_of(first: bytes) -> str:
+    """Returns the name of the UTF-16 encoding of text that begins so, "" for others.
+
+    Without a mark it is told by the zero in every pair of bytes that letters of English have.
+    """
+    if first.startswith(_UTF16):
+        return "utf-16"
+    high, low = first[:_SAMPLED:2], first[1:_SAMPLED:2]
+    if len(low) < 2 or first.startswith((PARQUET_MAGIC, GZIP_MAGIC)):
+        return ""
+    if 0 not in high and low.count(0) > _ZEROS * len(low):
+        return "utf-16-le"
+    return "utf-16-be" if 0 not in low and high.count(0) > _ZEROS * len(high) else ""
 
 
 def _check_piece(

@@ -9,6 +9,9 @@ import polars as pl
 _GPU_ANY = r"gres/gpu=(\d+(?:\.\d+)?)"
 _GPU_TYPED = r"gres/gpu:([^=,]+)=(\d+(?:\.\d+)?)"
 
+_GPU_GRES = r"^(?:gres[:/])?gpu(?::([^:(]+))??(?::(\d+))?(?:\(.*)?$"
+"""One of a node's generic resources: `gpu`, `gpu:4`, `gpu:2080ti`, `gpu:2080ti:4(IDX:0-3)`."""
+
 
 def column(table: pl.DataFrame, *names: str) -> pl.Series:
     """Returns the first of these columns that exists, else blank texts."""
@@ -44,10 +47,35 @@ def by_distinct(parse: Callable[[pl.Series], pl.Series], texts: pl.Series) -> pl
 def gpu_count(table: pl.DataFrame, tres: pl.Series) -> pl.Series:
     """Returns the GPUs of each job, 0 if unknown."""
     counted = by_distinct(_gpus_of_tres, tres)
-    gres = column(table, "AllocGRES", "ReqGRES", "ReqGres", "AllocGres")
-    per_node = gres.str.extract(r"gpu(?::[^:,\d][^:,]*)?:(\d+)").cast(pl.Float64, strict=False)
+    per_node = by_distinct(_gpus_of_gres, _gres(table))
     nodes = column(table, "NNodes", "AllocNodes").cast(pl.Float64, strict=False).fill_null(1.0)
     return counted.zip_with(counted.is_not_null(), per_node * nodes).fill_null(0.0)
+
+
+def _gres(table: pl.DataFrame) -> pl.Series:
+    return column(table, "AllocGRES", "ReqGRES", "ReqGres", "AllocGres")
+
+
+def _gpus_of_gres(gres: pl.Series) -> pl.Series:
+    """Returns the GPUs on each node of a list such as `gpu:2080ti:4,gpu:1`, null for none."""
+    counts = gres.str.split(",").list.eval(
+        pl.when(pl.element().str.contains(_GPU_GRES)).then(
+            pl.element().str.extract(_GPU_GRES, 2).cast(pl.Float64, strict=False).fill_null(1.0)
+        )
+    )
+    return counts.list.drop_nulls().list.sum().set(counts.list.drop_nulls().list.len() == 0, None)
+
+
+def _types_of_gres(gres: pl.Series) -> pl.Series:
+    types = gres.str.to_lowercase().str.split(",").list.eval(pl.element().str.extract(_GPU_GRES, 1))
+    return _joined(types.list.drop_nulls())
+
+
+def gpu_types(table: pl.DataFrame, tres: pl.Series) -> pl.Series:
+    """Returns the type of each job's GPUs in small letters; several are joined by bars."""
+    typed, counted = by_distinct(gpu_type, tres), by_distinct(_gpus_of_tres, tres)
+    of_gres = by_distinct(_types_of_gres, _gres(table))
+    return typed.zip_with(counted.is_not_null(), of_gres)
 
 
 def _gpus_of_tres(tres: pl.Series) -> pl.Series:
@@ -61,8 +89,11 @@ def _gpus_of_tres(tres: pl.Series) -> pl.Series:
 def gpu_type(tres: pl.Series) -> pl.Series:
     """Returns the type in small letters; several are joined by bars."""
     typed = tres.str.to_lowercase().str.extract_all(_GPU_TYPED)
-    kinds = typed.list.eval(pl.element().str.extract(_GPU_TYPED, 1)).list
-    return kinds.unique(maintain_order=True).list.join("|").fill_null("")
+    return _joined(typed.list.eval(pl.element().str.extract(_GPU_TYPED, 1)))
+
+
+def _joined(kinds: pl.Series) -> pl.Series:
+    return kinds.list.unique(maintain_order=True).list.join("|").fill_null("")
 
 
 def cpus(tres: pl.Series) -> pl.Series:

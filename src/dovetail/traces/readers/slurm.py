@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
+from dovetail.traces.assemble import held_note
+from dovetail.traces.canonical import trace_name
 from dovetail.traces.clock import REPEATED_HOUR, SKIPPED_HOUR, Moments, moments
 from dovetail.traces.gpu_types import with_types_of_places
 from dovetail.traces.readers.format import Format, Head, ReadOptions, refuse
@@ -19,7 +24,7 @@ from dovetail.traces.readers.sacct_values import (
     cpus,
     gib,
     gpu_count,
-    gpu_type,
+    gpu_types,
 )
 from dovetail.traces.rows import Refusals, Rows, adjusted
 
@@ -34,6 +39,7 @@ NO_ZONE = (
     "give the zone to dovetail trace import, as in --timezone Europe/Berlin: without it, hours of "
     "the day and times over a change of clocks are wrong."
 )
+NO_STATE = "the log has no column State, so every job that has an end counts as completed."
 
 _UNFINISHED = (
     *("RUNNING", "PENDING", "SUSPENDED", "REQUEUED", "RESIZING", "CONFIGURING", "COMPLETING"),
@@ -51,23 +57,22 @@ def _matches(head: Head) -> bool:
 
 
 def _read(path: Path, options: ReadOptions) -> Rows:
+    return _join([path], options)
+
+
+def _join(paths: Sequence[Path], options: ReadOptions) -> Rows:
     """Reads one job for each id: steps, and jobs that never ran or have not ended, are refused.
 
     GPUs come from AllocTRES, else ReqTRES. Partition is the queue, user/JobName the recurrence.
     Priority is not read: it is what the site's weights made of the job by the end of its wait, and
     as the wish of its user it would tell every policy the order of the record.
     Suspended jobs keep their GPUs, so that time is neither run time (Slurm's Elapsed) nor waiting.
+    A job whose rows are in several files is one job.
     """
     zone = options.timezone or "UTC"
     refused = Refusals()
-    table, read = whole_rows(path, options.columns, refused)
-    if "JobID" not in table.columns:
-        table = table.rename({"JobIDRaw": "JobID"})
-    table = refuse(table, table["JobID"].str.contains(".", literal=True), "job step", refused)
-    waiting = table["JobID"].str.contains("[", literal=True)
-    table = refuse(table, waiting, "array not started", refused)
-    submitted = _times(table, "Submit", zone)
-    frame = _timed(_canonical(table), table, submitted, zone, refused.counts)
+    logs = [_read_log(path, options, zone, refused, several=len(paths) > 1) for path in paths]
+    frame = pl.concat([log.frame for log in logs]).with_row_index("at")
     dateless = frame["submit_s"].is_null()
     if dateless.any():
         again = frame["job_id"].is_in(frame.filter(~dateless)["job_id"].implode())
@@ -81,11 +86,49 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     several = frame["gpu_type"].str.contains("|", literal=True)
     refused.counts[adjusted(SEVERAL_TYPES)] += int(several.sum())
     frame = frame.with_columns(frame["gpu_type"].set(several, ""))
+    assumed = [note for log in logs for note in log.notes]
+    notes = tuple(dict.fromkeys(note for note in (*assumed, held_note(frame)) if note))
+    offset_s = min(logs, key=lambda log: log.first_s).offset_s
+    read = sum(log.read for log in logs)
+    return Rows(frame, read, refused.counts, 0.0, offset_s, refused.rows, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """The rows of one file with times, how many it has, and what was assumed of it."""
+
+    frame: pl.DataFrame
+    read: int
+    first_s: float
+    offset_s: float
+    notes: tuple[str, ...]
+
+
+def _read_log(
+    path: Path, options: ReadOptions, zone: str, refused: Refusals, *, several: bool
+) -> _Log:
+    """Returns the rows that are not steps. With several files, each row names its own."""
+    own = Refusals()
+    table, read = whole_rows(path, options.columns, own)
+    if "JobID" not in table.columns:
+        table = table.rename({"JobIDRaw": "JobID"})
+    table = refuse(table, table["JobID"].str.contains(".", literal=True), "job step", own)
+    waiting = table["JobID"].str.contains("[", literal=True)
+    table = refuse(table, waiting, "array not started", own)
+    submitted = _times(table, "Submit", zone)
+    frame = _timed(_canonical(table), table, submitted, zone, own.counts)
+    frame = frame.with_columns(pl.lit(trace_name(path)).alias("source"))
+    if several:
+        file = pl.lit(str(path)).alias("file")
+        frame, own.rows[:] = frame.with_columns(file), [r.with_columns(file) for r in own.rows]
+        frame = frame.sort("submit_s", maintain_order=True)
+    refused.counts.update(own.counts)
+    refused.rows.extend(own.rows)
     dates = table["Submit"].head(1000).str.contains(r"T\d\d:\d\d:\d\d\s*$")
     local = not options.timezone and bool(dates.any())
-    offset_s = submitted.offset_s(zone)
-    counts, notes = refused.counts, (NO_ZONE,) if local else ()
-    return Rows(frame, read, counts, 0.0, offset_s, refused.rows, notes)
+    notes = (NO_ZONE if local else "", "" if "State" in table.columns else NO_STATE)
+    first_s = float(submitted.first.fill_null(np.inf).to_numpy().min(initial=np.inf))
+    return _Log(frame, read, first_s, submitted.offset_s(zone), notes)
 
 
 def _ended_jobs(frame: pl.DataFrame, refused: Refusals) -> pl.DataFrame:
@@ -189,8 +232,6 @@ def _canonical(table: pl.DataFrame) -> pl.DataFrame:
     nodes = column(table, "NodeList")
     word = state.str.extract(r"^(\S*)", 1).fill_null("").str.strip_suffix("+")
     ids = table["JobID"].str.strip_chars()
-    open_, cut = word.is_in(list(_UNFINISHED)), word.is_in(list(_CUT_SHORT))
-    over = ~open_ | (cut & _followed(ids)) if cut.any() else ~open_
     if "TimelimitRaw" in table.columns:
         limit = column(table, "TimelimitRaw").cast(pl.Float64, strict=False) * 60
     else:
@@ -209,19 +250,16 @@ def _canonical(table: pl.DataFrame) -> pl.DataFrame:
             "recurrence": (user + "/" + name).set(name == "", ""),
             "status": state,
             "state": word,
-            "ended": over,
+            "ended": ~word.is_in(list(_UNFINISHED)),
+            "cut": word.is_in(list(_CUT_SHORT)),
+            "cluster": column(table, "Cluster"),
             "restarts": column(table, "Restarts").cast(pl.Float64, strict=False),
             "nodes": nodes.set(nodes.str.contains(" ", literal=True), ""),
-            "gpu_type": by_distinct(gpu_type, tres),
+            "gpu_type": gpu_types(table, tres),
             "cpus": by_distinct(cpus, tres),
             "memory_gb": by_distinct(gib, tres),
         }
     )
 
 
-def _followed(ids: pl.Series) -> pl.Series:
-    """Returns whether a later line has the same job id."""
-    return ids.is_duplicated() & ~ids.is_last_distinct()
-
-
-SLURM = Format("slurm", "Slurm accounting (sacct -P, bars between values)", _matches, _read)
+SLURM = Format("slurm", "Slurm accounting (sacct -P, bars between values)", _matches, _read, _join)
