@@ -7,6 +7,8 @@ import pytest
 from result_scene import comparison_of, empty_result, pair, run_result, with_record
 from rich.console import Console
 
+import dovetail.policies
+from dovetail.core.policy import parse_policy, spell
 from dovetail.report.tables import comparison_view, meanings, ranking, run_view, spending
 from dovetail.report.words import (
     bounds_text,
@@ -18,7 +20,10 @@ from dovetail.report.words import (
     run_sentence,
     short_names,
     size_order,
+    spelled_words,
 )
+
+assert dovetail.policies
 
 
 def printed(view, width=80):
@@ -207,6 +212,19 @@ def test_waits_by_account_are_those_of_the_accounts_with_most_jobs():
     assert [row[-2:] for row in rows] == [["5", "min"]] * len(results)
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "wait by account" not in printed(comparison_view(pair(400)))
+
+
+def test_a_policy_of_many_parameters_is_told_by_those_that_differ():
+    whole = spell(parse_policy("slurm:bf-interval=60"))
+    said = spelled_words("slurm", whole)
+    assert said == (
+        "slurm is slurm:bf-interval=60, otherwise with its defaults (dovetail policies slurm)"
+    )
+    assert spelled_words("slurm", spell(parse_policy("slurm"))) == (
+        "slurm has its default parameters (dovetail policies slurm)"
+    )
+    mine = "my/file.py:Mine" + "x" * 100
+    assert spelled_words("Mine", mine) == f"Mine is {mine}"
 
 
 def test_brackets_in_names_are_shown_not_obeyed():

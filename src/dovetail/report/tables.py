@@ -30,6 +30,7 @@ from dovetail.report.words import (
     run_sentence,
     short_names,
     size_order,
+    spelled_words,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def comparison_view(comparison: Comparison) -> Group:
         *_spending_of(comparison),
         knowledge(comparison),
         *(
-            Text(f"{short} is {name}")
+            Text(spelled_words(short, name))
             for name, short in _short(comparison).items()
             if short != name and not name.endswith(KNOWN)
         ),

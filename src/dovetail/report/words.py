@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import polars as pl
 
+from dovetail.core.policy import parse_policy, registered, spell
 from dovetail.record.result import AGAINST_TODAY, RECORDED, Comparison, Contrast, RunResult
 
 MISSING = "–"
@@ -97,6 +98,23 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
             # The number is that of the policy, and stands with its name.
             short[name] = short[policy] + KNOWN
     return short
+
+
+SPELLED_MAX = 100
+"""A policy whose text is longer is told by the parameters that differ from the defaults."""
+
+
+def spelled_words(short: str, name: str) -> str:
+    """Returns what the short name of a policy stands for."""
+    base, _, chosen = name.partition(":")
+    if len(name) <= SPELLED_MAX or base not in registered():
+        return f"{short} is {name}"
+    default = spell(parse_policy(base)).partition(":")[2].split(",")
+    differ = [each for each in chosen.split(",") if each not in default]
+    where = f"(dovetail policies {base})"
+    if not differ:
+        return f"{short} has its default parameters {where}"
+    return f"{short} is {base}:{','.join(differ)}, otherwise with its defaults {where}"
 
 
 SHORT_NAME_WIDTH = 16
