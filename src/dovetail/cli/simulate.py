@@ -89,9 +89,8 @@ def simulate(
     from dovetail.cli.terminal import show
 
     modelled = len(jobs) - int(result.number("jobs_without_model") or 0)
-    powers = {policy: chosen.powers}
     told = told_words(options.forecast, chosen, jobs.jobs)
-    notes = [*limit_notes(jobs, options, powers, modelled), *told, *inferred]
+    notes = [*limit_notes(jobs, options, {policy: chosen.powers}, modelled), *told, *inferred]
     notes += [*tenant_notes(jobs.jobs, options.cluster, [chosen]), import_sentence(jobs)]
     show(run_view(result, notes, cautions + lengths_missing(options.forecast, [chosen], jobs.jobs)))
     if output is not None:

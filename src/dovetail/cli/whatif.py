@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dovetail.core.cluster import Cluster
+    from dovetail.core.trace import Trace
     from dovetail.study.cells import Premise
     from dovetail.study.changes import GridCell
     from dovetail.study.option_texts import OptionTexts
+    from dovetail.study.options import Options
     from dovetail.study.prices import GpuPrices
 
 
@@ -95,9 +97,8 @@ def whatif(
       dovetail whatif month.csv --cluster 8x8 --policies backfill,sjf --quota research=32 --cross
       dovetail whatif month.csv --cluster 8x8 --target "90% of 1-GPU jobs start within 10 min"
     """
-    from dovetail.study.cells import Premise
     from dovetail.study.changes import Grid, Setting, cells_of
-    from dovetail.study.option_texts import check_window, options_on, read_options, split_policies
+    from dovetail.study.option_texts import options_on, read_options, split_policies
     from dovetail.study.prices import read_prices
 
     seed = read_options(option_texts).seed
@@ -111,11 +112,7 @@ def whatif(
     prices = read_prices(price, [cell.setting.cluster for cell in cells])
     _check_use(target, nodes, gpu_type, len(cells))
     refuse_unused("--longer-jobs", "--time-limit", used=bool(time_limit))
-    check_window(jobs, options)
-    for note in assumed:
-        click.echo(f"note: {note}", err=as_json)
-    say_lost_rows(jobs, options.left_out_max, as_json)
-    premise = Premise(jobs, options, longer_jobs == "exempt", _defaults())
+    premise = _premise(jobs, options, assumed, longer_jobs == "exempt", as_json)
     with output_folder(output) as folder:
         if target:
             _search(premise, cells, target, gpu_type, prices, processes, folder, as_json)
@@ -123,6 +120,20 @@ def whatif(
             _compare(premise, cells, prices, processes, folder, as_json)
     if output is not None and not as_json:
         click.echo(f"written to {output}", err=True)
+
+
+def _premise(
+    jobs: Trace, options: Options, assumed: Sequence[str], exempt: bool, as_json: bool
+) -> Premise:
+    """Returns what all cells share; prints first what was assumed, and which rows are missing."""
+    from dovetail.study.cells import Premise
+    from dovetail.study.option_texts import check_window
+
+    check_window(jobs, options)
+    for note in assumed:
+        click.echo(f"note: {note}", err=as_json)
+    say_lost_rows(jobs, options.left_out_max, as_json)
+    return Premise(jobs, options, exempt, _defaults())
 
 
 def _checkpoint_s(text: str, spot: str, together: Sequence[str]) -> float:

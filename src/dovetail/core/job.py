@@ -365,9 +365,7 @@ class _Growth:
         most = [j.max_gpus if m else j.gpus for j, m in zip(jobs, movable, strict=True)]
         self._widest = max(self._widest, *most) if most else self._widest
         self._all_preemptible = self._all_preemptible and all(job.preemptible for job in jobs)
-        self._any_priority |= _any_ranked(jobs)
         return columns | {
-            "any_priority": self._any_priority,
             "job_id": self._job_id,
             "graphs": self._graphs,
             "graph_code": sealed(self._graph_code.extend([self._code(job.graph) for job in jobs])),
@@ -381,7 +379,9 @@ class _Growth:
     def _parts(self, jobs: Sequence[JobRequest]) -> dict[str, object]:
         asked = [exact_sum(job.gpus * job.gpu_part) for job in jobs]
         self._has_parts = self._has_parts or any(job.gpu_part != 1.0 for job in jobs)
-        return {"asked_gpus": sealed(self._asked.extend(asked)), "has_parts": self._has_parts}
+        self._any_priority = self._any_priority or any(job.priority for job in jobs)
+        facts = {"has_parts": self._has_parts, "any_priority": self._any_priority}
+        return {"asked_gpus": sealed(self._asked.extend(asked)), **facts}
 
     def _code(self, graph: tuple[PipelineStage, ...]) -> int:
         if not graph:
@@ -498,7 +498,3 @@ def _owners(queue: Labels, groups_of: Mapping[str, tuple[str, ...]]) -> Labels:
     # The last entry is that of jobs without a queue, whose code is -1.
     codes = [code_of.get(groups_of.get(name, ()), NO_LABEL) for name in (*queue.names, "")]
     return Labels(np.array(codes, np.int32)[queue.codes], tuple(map("+".join, owned)))
-
-
-def _any_ranked(jobs: Sequence[JobRequest]) -> bool:
-    return any(job.priority for job in jobs)

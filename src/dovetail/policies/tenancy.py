@@ -40,9 +40,16 @@ from dovetail.mechanisms.tenancy import gate
 from dovetail.mechanisms.tenancy.ledger import TENANTS, TenantLedger, noted
 from dovetail.mechanisms.tenancy.lineup import Lineup, as_shown, completed, line_up, unseen_in
 from dovetail.mechanisms.tenancy.reclaim import Reclaimed, Terms
-from dovetail.mechanisms.tenancy.standing import TenantStanding
+from dovetail.mechanisms.tenancy.standing import TenantStanding, is_alone
 from dovetail.mechanisms.tenancy.turns import TenantTurn, turns
-from dovetail.mechanisms.tenancy.urgent import Urgent, given_back, places, relieved, stops
+from dovetail.mechanisms.tenancy.urgent import (
+    Urgent,
+    given_back,
+    overdue_jobs,
+    places,
+    relieved,
+    stops,
+)
 from dovetail.policies.fifo import Fifo
 
 SOON_S = 1.0
@@ -109,10 +116,7 @@ class Tenancy:
         return TenantLedger(self.inner.initial)
 
     def keep(self, memory: object, name_of: Callable[[int], str]) -> Kept:
-        """Returns what outlives a controller: the accounts of all tenants, and what `inner` keeps.
-
-        The half-life is there for those who only read it.
-        """
+        """Returns what outlives a controller: the accounts of tenants, and what `inner` keeps."""
         assert isinstance(memory, TenantLedger)
         own = {TENANTS: memory.kept(name_of, self.half_life_s)}
         return {**kept_of(self.inner, memory.inner, name_of), **own}
@@ -125,7 +129,7 @@ class Tenancy:
     def decide(self, view: View, memory: object) -> Decision:
         """Calls the inner policy for the jobs whose turn it is, or gives lent GPUs back."""
         assert isinstance(memory, TenantLedger)
-        alone = self._is_alone(view)
+        alone = not (self.guard_s < inf or self.min_run_s or self.budget) and is_alone(view)
         if alone != memory.alone:
             memory = replace(memory, inner=self.inner.initial, known=frozenset(), alone=alone)
         if alone:
@@ -139,12 +143,16 @@ class Tenancy:
         used = memory.usage.until(view.now, self.half_life_s)
         standing = TenantStanding.of(view, used)
         gpus = view.cluster.gpus if self._makes_room else view.plan.free_gpus
-        overdue, guard_s = self._overdue(view)
+        overdue, guard_s = overdue_jobs(view, self.guard_s)
         waiting = turns(standing, gpus, overdue) if len(view.waiting) else []
-        urgent = self._urgent(waiting, overdue)
+        urgent = Urgent.of(waiting, overdue, reclaim=self.reclaim, by_hand=self._makes_room)
         given = given_back(standing, self._terms, memory, urgent)
-        later_s = min(guard_s, self._settled_until(view, memory))
-        if given.draft is not None and not (self._resizes and given.served and not urgent.by_hand):
+        later_s = guard_s
+        if "preempt" in self.powers:
+            least_s = self.min_run_s if "preempt" in self.inner.powers else 0.0
+            later_s = min(guard_s, gate.settled_until_s(view, memory, least_s))
+        resized = "resize" in self.inner.powers and given.served and not urgent.by_hand
+        if given.draft is not None and not resized:
             return self._stopped(standing, memory, used, given, later_s)
         # The inner policy must find the plan as it runs.
         view.plan.discard()
@@ -161,16 +169,6 @@ class Tenancy:
             wake_s = min(wake_s, view.now + SOON_S)
         return noted(standing, memory, used, decision, shown, given, wake_s, unseen_in(found))
 
-    def _is_alone(self, view: View) -> bool:
-        """Returns whether there is one tenant, and nothing for the wrapper to decide."""
-        cluster = view.cluster
-        if len(cluster.queues) > 1 or cluster.accounts or self.guard_s < inf:
-            return False
-        # Jobs that name no queue of the file are another tenant, who may have borrowed.
-        ranks = any(q.guaranteed for q in cluster.queues)
-        ranks = ranks or view.jobs.any_priority or any(q.priority for q in cluster.qos)
-        return not (ranks or self.min_run_s or self.budget)
-
     @property
     def _terms(self) -> Terms:
         return Terms(self.min_run_s, self.budget, self.grace_s)
@@ -178,28 +176,6 @@ class Tenancy:
     @property
     def _makes_room(self) -> bool:
         return bool(self.inner.powers & gate.MAKES_ROOM)
-
-    @property
-    def _resizes(self) -> bool:
-        return "resize" in self.inner.powers
-
-    def _overdue(self, view: View) -> tuple[list[int], float]:
-        """Returns the jobs that waited too long, the longest first, and when the next one will."""
-        if self.guard_s == inf or not len(view.waiting):
-            return [], inf
-        since_s = view.progress.pending_since_s
-        due = sorted((since_s(job) + self.guard_s, job) for job in view.waiting)
-        later = (due_s for due_s, _ in due if due_s > view.now)
-        return [job for due_s, job in due if due_s <= view.now], next(later, inf)
-
-    def _urgent(self, waiting: list[TenantTurn], overdue: list[int]) -> Urgent:
-        """Returns the jobs that the wrapper starts by itself."""
-        # An inner policy with an order of its own would not start overdue jobs first.
-        free = [turn for turn in waiting if not turn.held]
-        guarded = [turn.job for turn in free[: len(overdue)] if turn.job in overdue]
-        due = [turn.job for turn in free if turn.guaranteed and self.reclaim]
-        by_hand = [turn.job for turn in free] if guarded and self._makes_room else []
-        return Urgent(guarded, due, by_hand)
 
     def _stopped(
         self,
@@ -249,7 +225,7 @@ class Tenancy:
         movable = [job for job in view.running if may[job] and job not in stays]
         order = memory.order or self.inner.order
         keys = dict(zip(movable, order.keys(view, movable), strict=True))
-        return line_up(standing, keys, resizes=self._resizes)
+        return line_up(standing, keys, resizes="resize" in self.inner.powers)
 
     def _asked(
         self,
@@ -271,14 +247,4 @@ class Tenancy:
         decision = self.inner.decide(seen, memory.inner)
         if found is None:
             return decision
-        return completed(view, decision, found, resizes=self._resizes)
-
-    def _settled_until(self, view: View, memory: TenantLedger) -> float:
-        """Returns when the next running job has run long enough to be stopped."""
-        if not len(view.waiting) or "preempt" not in self.powers:
-            return inf
-        ends = list(dict(memory.relieved).values())
-        if self.min_run_s and "preempt" in self.inner.powers:
-            since_s = view.progress.running_since_s
-            ends += [since_s(job) + self.min_run_s for job in view.running]
-        return min((end_s for end_s in ends if end_s > view.now), default=inf)
+        return completed(view, decision, found, resizes="resize" in self.inner.powers)

@@ -62,6 +62,20 @@ def _unix_s(text: str, zone: str) -> float:
     return float(moments(pl.Series([text]), zone).first[0])
 
 
+def _begun(first_s: float, start: str, zone: str) -> Months:
+    """Returns the months of a run whose second 0 is at a date. Raises InputError."""
+    try:
+        moment = datetime.fromisoformat(start)
+    except ValueError:
+        raise InputError(
+            "--start", f"'{start}' is not a date", "as in 2024-03-04 or 2024-03-04T08:00"
+        ) from None
+    if first_s >= UNIX_LEAST_S:
+        raise InputError("--start", "the times of the trace are dates already", "leave it out")
+    text = moment.replace(tzinfo=None).isoformat(" ", "seconds")
+    return Months(first_s, moment.timestamp() if moment.tzinfo else _unix_s(text, zone), zone)
+
+
 def months_of(first_s: float, start: str, zone: str, log: ImportRecord | None = None) -> Months:
     """Returns the months of a run whose first submission is at `first_s`.
 
@@ -72,21 +86,12 @@ def months_of(first_s: float, start: str, zone: str, log: ImportRecord | None = 
     if zone:
         check_zone(zone)
     if start:
-        try:
-            moment = datetime.fromisoformat(start)
-        except ValueError:
-            raise InputError(
-                "--start", f"'{start}' is not a date", "as in 2024-03-04 or 2024-03-04T08:00"
-            ) from None
-        if first_s >= UNIX_LEAST_S:
-            raise InputError("--start", "the times of the trace are dates already", "leave it out")
-        text = moment.replace(tzinfo=None).isoformat(" ", "seconds")
-        local_s = _unix_s(text, zone or "UTC")
-        return Months(first_s, moment.timestamp() if moment.tzinfo else local_s, zone or "UTC")
+        return _begun(first_s, start, zone or "UTC")
+    of_log = zone or (log.zone if log else "") or "UTC"
     if first_s >= UNIX_LEAST_S:
-        return Months(first_s, 0.0, zone or (log.zone if log else "") or "UTC")
+        return Months(first_s, 0.0, of_log)
     if log is not None and log.epoch_s is not None:
-        return Months(first_s, log.epoch_s, zone or log.zone or "UTC")
+        return Months(first_s, log.epoch_s, of_log)
     if zone:
         raise InputError(
             "--timezone",

@@ -161,11 +161,11 @@ class NodeSearch:
         low = max((n for n in self.reached if n < high), default=self.least - 1)
         if high - low > 1:
             inside = {low + (high - low) * part // 4 for part in (1, 2, 3)}
-            return sorted(n for n in inside if low < n < high)
+            return sorted(inside.intersection(range(low + 1, high)))
         around = range(max(self.least, high - NEIGHBOURS), high + NEIGHBOURS + 1)
         below = range(self.least, high)
         checks = below[:: max(1, -(-len(below) // CHECKS))]
-        return sorted(n for n in {*around, *checks} if n not in self.reached)
+        return sorted({*around, *checks}.difference(self.reached))
 
     @property
     def checked(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -129,3 +130,14 @@ def with_settled(view: View, settled: Collection[int]) -> View:
     preemptible = view.jobs.preemptible.copy()
     preemptible[np.fromiter(settled, np.int64, len(settled))] = False
     return replace(view, jobs=replace(view.jobs, preemptible=preemptible))
+
+
+def settled_until_s(view: View, memory: TenantLedger, min_run_s: float) -> float:
+    """Returns when the next running job has run long enough to be stopped."""
+    if not len(view.waiting):
+        return inf
+    ends = list(dict(memory.relieved).values())
+    if min_run_s:
+        since_s = view.progress.running_since_s
+        ends += [since_s(job) + min_run_s for job in view.running]
+    return min((end_s for end_s in ends if end_s > view.now), default=inf)

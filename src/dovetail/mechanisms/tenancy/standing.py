@@ -154,3 +154,13 @@ class TenantStanding:
         """Returns the queue of a leaf."""
         tenants = self.tree.tenants
         return next((n for n in self.tree.path(leaf) if not tenants[n].account), leaf)
+
+
+def is_alone(view: View) -> bool:
+    """Returns whether there is one tenant, whose jobs have no ranks of their own."""
+    cluster = view.cluster
+    if len(cluster.queues) > 1 or cluster.accounts:
+        return False
+    # Jobs that name no queue of the file are another tenant, who may have borrowed.
+    promises = any(q.guaranteed for q in cluster.queues)
+    return not (promises or view.jobs.any_priority or any(q.priority for q in cluster.qos))

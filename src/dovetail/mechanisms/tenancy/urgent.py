@@ -12,6 +12,7 @@ from dovetail.mechanisms.tenancy import gate
 from dovetail.mechanisms.tenancy.ledger import TenantLedger
 from dovetail.mechanisms.tenancy.reclaim import Reclaim, Reclaimed, Terms
 from dovetail.mechanisms.tenancy.standing import TenantStanding
+from dovetail.mechanisms.tenancy.turns import TenantTurn
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,30 @@ class Urgent:
     guarded: Sequence[int]
     due: Sequence[int]
     by_hand: Sequence[int] = ()
+
+    @staticmethod
+    def of(
+        waiting: Sequence[TenantTurn], overdue: Sequence[int], *, reclaim: bool, by_hand: bool
+    ) -> Urgent:
+        """Returns the jobs that the wrapper starts by itself.
+
+        With `by_hand` it starts all jobs while one is overdue: an inner policy with an order of its
+        own would not start that one first.
+        """
+        free = [turn for turn in waiting if not turn.held]
+        guarded = [turn.job for turn in free[: len(overdue)] if turn.job in overdue]
+        due = [turn.job for turn in free if turn.guaranteed and reclaim]
+        return Urgent(guarded, due, [turn.job for turn in free] if guarded and by_hand else [])
+
+
+def overdue_jobs(view: View, guard_s: float) -> tuple[list[int], float]:
+    """Returns the jobs that waited too long, the longest first, and when the next one will."""
+    if guard_s == inf or not len(view.waiting):
+        return [], inf
+    since_s = view.progress.pending_since_s
+    due = sorted((since_s(job) + guard_s, job) for job in view.waiting)
+    later = (due_s for due_s, _ in due if due_s > view.now)
+    return [job for due_s, job in due if due_s <= view.now], next(later, inf)
 
 
 def given_back(
