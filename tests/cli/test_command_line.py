@@ -46,6 +46,7 @@ OURS = [
     "hold",
     "release",
     "nodes",
+    "tenants",
     "drain",
     "history",
     "demo",

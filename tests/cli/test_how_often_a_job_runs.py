@@ -16,7 +16,8 @@ __all__ = ["cluster", "work"]
 
 PROGRAM = """#!/usr/bin/env python3
 import json, os
-print(json.dumps({**os.environ, "cores": sorted(os.sched_getaffinity(0))}), flush=True)
+line = json.dumps({**os.environ, "cores": sorted(os.sched_getaffinity(0))}) + "\\n"
+os.write(1, line.encode())  # one write, so that lines of two processes do not mix
 """
 TRAINS = """
 import torch

@@ -49,7 +49,7 @@ def test_tenants_add_priorities_and_the_power_to_reclaim_and_nothing_else(
     adds = {"preempt"} if reclaim == "true" else set()
     assert declared(parse_policy(f"tenancy:inner={name},reclaim={reclaim}")) == {
         **inner,
-        "heeds": inner["heeds"] | {"priority"},  # type: ignore[operator]
+        "heeds": inner["heeds"] | {"priority", "guarantees"},  # type: ignore[operator]
         "powers": inner["powers"] | adds,  # type: ignore[operator]
     }
 
@@ -82,7 +82,7 @@ def test_the_priority_of_a_job_is_used_or_refused(name: str) -> None:
         with pytest.raises(InputError, match="ignores priorities, and the job states 5"):
             limits.settled("job", spec, lambda: 0.0)
         notes = tenant_notes(trace_of(*rows).jobs, FILE, [policy])
-        assert any("1 jobs state a priority" in note for note in notes)
+        assert any("1 job states a priority" in note for note in notes)
         return
     assert limits.settled("job", spec, lambda: 0.0) == spec
     story = play(rows, policy, FILE)
@@ -93,14 +93,14 @@ def test_the_priority_of_a_job_is_used_or_refused(name: str) -> None:
 def test_priorities_of_queues_are_used_or_named_as_ignored(name: str) -> None:
     policy = parse_policy(name)
     ignored = unheeded(RANKED, policy)
-    if "priority" in heeded(policy):
-        assert ignored == []
+    wishes = (
+        ("guarantees", "weight of queue 'prod'"),
+        ("priority", "priority of queue 'prod'"),
+        ("guarantees", "tier of queue 'prod'"),
+        ("priority", "priority of qos 'high'"),
+    )
+    assert ignored == [words for wish, words in wishes if wish not in heeded(policy)]
+    if not ignored:
         return
-    assert ignored == [
-        "weight of queue 'prod'",
-        "priority of queue 'prod'",
-        "tier of queue 'prod'",
-        "priority of qos 'high'",
-    ]
     notes = tenant_notes(trace_of(Row(1, 50)).jobs, RANKED, [policy])
     assert any("have no effect with" in note for note in notes)

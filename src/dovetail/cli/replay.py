@@ -28,6 +28,7 @@ ASPECTS = {
     "samples": "samples",
     "interleave": "interleaving",
     "batch_size": "batch size",
+    "gpu_part": "part of each GPU",
 }
 """Fields in which placements with the same spans may differ, with their names for users."""
 

@@ -133,7 +133,8 @@ class TenantTree:
     def deserved(self, demand: Floats, gpus: float) -> Floats:
         """Returns the GPUs that each tenant deserves of `gpus`, by the demand of each leaf."""
         below = self.children()
-        asked = np.array(demand, np.float64)
+        # Means over a period round, and may come out below zero.
+        asked = np.maximum(demand, 0.0)
         for number in sorted(range(len(self.tenants)), key=self._depth, reverse=True):
             if below[number]:
                 asked[number] = sum(asked[n] for n in below[number])
@@ -149,10 +150,11 @@ class TenantTree:
 
     def _divide(self, shares: Floats, asked: Floats, below: list[int], gpus: float) -> None:
         """Divides what the guarantees of those below a tenant leave of its GPUs."""
-        left = gpus - float(shares[below].sum())
+        promised = float(shares[below].sum())
+        left = gpus - promised
         if left < 0:
             # Nodes are down, or a limit is below the guarantees: each loses in proportion.
-            shares[below] *= gpus / (gpus - left)
+            shares[below] *= gpus / promised
             return
         for rank in sorted({self.tenants[n].rank for n in below}):
             members = [n for n in below if self.tenants[n].rank == rank]

@@ -79,7 +79,9 @@ def _guaranteed(
         return []
     path = standing.tree.path
     mine = {
-        leaf: list(jobs) for leaf, jobs in lines.items() if any(n in promises for n in path(leaf))
+        leaf: list(jobs)
+        for leaf, jobs in lines.items()
+        if jobs and any(n in promises for n in path(leaf))
     }
     holdings, found = standing.holdings.copy(), []
     walk = _Walk(standing, mine, loads.whole)
