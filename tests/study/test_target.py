@@ -135,6 +135,16 @@ def test_the_nodes_of_one_type_are_searched() -> None:
         answers_of(rows, "1x1:a100+1x2:h100", target)
 
 
+def test_jobs_of_another_type_that_miss_the_target_are_named() -> None:
+    rows = trace_of(*[Row(1, 1000.0, gpu_type="h100")] * 4, *[Row(1, 1000.0, gpu_type="a100")] * 4)
+    target = "100% of jobs start within 10 min"
+    (answer,), _ = answers_of(
+        rows, "1x1:a100+1x2:h100", target, gpu_type="h100", policy="fifo:bypass=skip"
+    )
+    assert answer.nodes is None
+    assert "3 of the 3 jobs that miss it are for other GPU types" in answer.sentence
+
+
 def test_the_number_of_processes_changes_nothing() -> None:
     rows = trace_of(*[Row(1, 1000.0, submit_s=100.0 * n) for n in range(60)])
     target = "90% of jobs start within 10 min"

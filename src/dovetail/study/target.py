@@ -230,8 +230,12 @@ def smallest(
                 keeps_all = outcome.left_out.sum() <= at_start.sum()
                 searches[label].reached[nodes] = bool(keeps_all and share.value >= target.share)
     too_long = _too_long(premise.trace, rows, target)
+
+    def why(outcome: CellOutcome, group: NodeGroup) -> str:
+        return too_long + _of_other_types(premise.trace, rows, target.hits(outcome)[rows], group)
+
     answers = [
-        _answer(cell, _group(cell, at_group), searches[cell.label], tried, target, prices, too_long)
+        _answer(cell, _group(cell, at_group), searches[cell.label], tried, target, prices, why)
         for cell in cells
     ]
     cuts = [(cell, _found(cell, searches[cell.label], tried).outcome) for cell in cells]
@@ -288,7 +292,7 @@ def _answer(
     tried: Mapping[tuple[str, int], _Tried],
     target: Target,
     prices: GpuPrices | None,
-    too_long: str,
+    why: Callable[[CellOutcome, NodeGroup], str],
 ) -> TargetAnswer:
     nodes = search.answer
     top = max(search.reached)
@@ -300,7 +304,7 @@ def _answer(
     if nodes is None:
         sentence = (
             f"not reached with {top} nodes{kind}, {TIMES_LARGER_MAX} times as many: "
-            f"{_percent(shares[top].value)}{too_long}"
+            f"{_percent(shares[top].value)}{why(tried[cell.label, top].outcome, group)}"
         )
     else:
         sentence = _reached(nodes, tried[cell.label, nodes], shares, target, kind, search)
@@ -335,6 +339,20 @@ def _reached(
         if share.low < target.share:
             text += ": another month like this one may miss the target"
     return text
+
+
+def _of_other_types(trace: Trace, rows: Bools, hits: Bools, group: NodeGroup) -> str:
+    """Returns words on jobs for other GPU types, which more nodes of a group do not help."""
+    texts = trace.jobs.gpu_type.texts()
+    types = [texts[row].split("|") for row in np.flatnonzero(rows)]
+    others = ~hits & np.array([t != [""] and group.gpu_type not in t for t in types], np.bool_)
+    if not group.gpu_type or not others.any():
+        return ""
+    return (
+        f"; {int(others.sum()):,} of the {int((~hits).sum()):,} jobs that miss it are for other "
+        f"GPU types, so more nodes of {group.gpu_type} do not help them: ask for the jobs of one "
+        "type, as in 'jobs in queue NAME', with its --type"
+    )
 
 
 def _too_long(trace: Trace, rows: Bools, target: Target) -> str:
