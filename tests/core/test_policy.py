@@ -1,5 +1,7 @@
 """Policies by name: how parameters are read, spelled and refused."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -206,3 +208,16 @@ class Plain:
 def test_an_unregistered_policy_goes_by_the_name_of_its_class() -> None:
     policy: Policy = Plain()
     assert name_of(policy) == "Plain"
+
+
+def test_a_name_imports_only_the_file_of_its_policy() -> None:
+    script = (
+        "import sys, dovetail.policies\n"
+        "from dovetail.core.policy import parse_policy\n"
+        "parse_policy('fifo')\n"
+        "print(*(m for m in sys.modules if m.startswith('dovetail.policies.')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["dovetail.policies.fifo"]

@@ -152,6 +152,22 @@ C = TypeVar("C", bound=type[Policy])
 _registry: dict[str, Registered] = {}
 
 
+Load = Callable[[str | None], None]
+"""Imports the module that a policy's name names; all modules for None or another name."""
+_packages: dict[str, Load] = {}
+
+
+def add_package(package: str, load: Load) -> None:
+    """Makes the policies of a package known, without importing them."""
+    _packages[package] = load
+
+
+def _load(name: str | None) -> None:
+    if name is None or name not in _registry:
+        for load in _packages.values():
+            load(name)
+
+
 def register(name: str, presets: Mapping[str, Preset] = MappingProxyType({})) -> Callable[[C], C]:
     """Returns a decorator that makes a policy known by name and checks its declarations.
 
@@ -159,6 +175,8 @@ def register(name: str, presets: Mapping[str, Preset] = MappingProxyType({})) ->
     """
 
     def enter(cls: C) -> C:
+        if cls.__module__.rpartition(".")[0] not in _packages:
+            _load(None)  # A user's policy must not take a name of ours.
         page = (sys.modules[cls.__module__].__doc__ or "").strip()
         # The plain name stands for the defaults of whatever a preset fixes.
         varied = {key for preset in presets.values() for key in preset.fixed}
@@ -189,6 +207,7 @@ def _check_declarations(entry: Registered) -> None:
 
 def registered() -> dict[str, Registered]:
     """Returns the policies by name, in order of name."""
+    _load(None)
     return dict(sorted(_registry.items()))
 
 
@@ -273,10 +292,11 @@ def parse_policy(text: str) -> Policy:
     if head.endswith(".py"):
         class_name, _, rest = rest.partition(":")
         entry = Registered(head, class_from_file(head, class_name, "decide", "policy"), {}, "")
-    elif head in _registry:
-        entry = _registry[head]
     else:
-        raise InputError(f"policy '{head}'", "no such policy", nearest(head, _registry))
+        _load(head)
+        if head not in _registry:
+            raise InputError(f"policy '{head}'", "no such policy", nearest(head, _registry))
+        entry = _registry[head]
     return _build(entry, rest)
 
 
