@@ -43,7 +43,7 @@ TABLE_2 = {"vgg19": (88.11, 82.96, 1.94, 55318.86), "gpt-175b": (10.14, 10.14, 1
 SPREAD = 0.25
 """Bands of ratios, on either side: the trace is not the paper's."""
 HEAVY_EDGE_WORSE = 1.10
-"""Heavy-Edge over the optimum on average at most (ALGORITHMS section 7.5)."""
+"""Heavy-Edge over the optimum on average at most (docs/claims/reproduction-a-srpt.md)."""
 
 CAUSES = (
     "groups not seen count as 0 and leave the virtual machine at once, into a strict line, and "

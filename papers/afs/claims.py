@@ -22,7 +22,7 @@ from papers.frame.claim import Claim, at_most, near, ordered, ratio_band
 from papers.frame.experiment import Results
 
 SPREAD = 0.3
-"""Give or take, on published ratios (ALGORITHMS section 7.2)."""
+"""Give or take, on published ratios (docs/claims/reproduction-afs.md)."""
 
 MODERATE_H = {"srtf": 31.1, "srsf": 32.8, "max-min": 18.3, "afs-l": 15.2}
 HEAVY_D = {"srtf": 3.53, "srsf": 3.32, "max-min": 63.2, "afs-l": 2.40}

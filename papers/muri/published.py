@@ -46,4 +46,4 @@ NOISE_AT_0_2 = 1.01
 NOISE_AT_1 = 1.3
 """Section 6.4: mean JCT over that without noise: "less than 1 %" more at 0.2, 1.3 at 1."""
 SPREAD = 0.25
-"""Bands of ratios on the published traces (ALGORITHMS section 7.4)."""
+"""Bands of ratios on the published traces (docs/claims/reproduction-muri.md)."""

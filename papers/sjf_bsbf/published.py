@@ -1,4 +1,4 @@
-"""What the SJF-BSBF paper prints, and the bands that ALGORITHMS section 7.1 asks for."""
+"""What the SJF-BSBF paper prints, and the bands of its claims."""
 
 from __future__ import annotations
 
