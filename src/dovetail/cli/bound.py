@@ -12,6 +12,7 @@ from dovetail.cli.progress import busy
 
 if TYPE_CHECKING:
     from dovetail.algorithms.bounds import LowerBounds
+    from dovetail.study.left_out import part_notes
     from dovetail.study.option_texts import OptionTexts
 
 
@@ -61,7 +62,7 @@ def bound(
     with busy("bound"):
         bounds = run(jobs, options, powers)
     left_out = len(jobs) - bounds.jobs
-    for note in assumed:
+    for note in (*assumed, *part_notes(jobs.jobs)):
         click.echo(f"note: {note}", err=as_json)
     if as_json:
         click.echo(json.dumps({**_dict(bounds), "left_out": left_out}))
