@@ -4,9 +4,11 @@ import struct
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from builders import Row, trace_of
 from dovetail.algorithms.bounds import Powers
+from dovetail.cli.main import cli
 from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy
@@ -101,6 +103,16 @@ def test_parts_bound_the_mean_as_parts_and_jobs_without_gpu_by_their_run_times()
     assert least.makespan_s == pytest.approx(20)
     none = bound(trace_of(rows[3]), Options(Cluster.parse("1x1")), Powers())
     assert (none.mean_jct_s, none.makespan_s) == (5.0, 5.0)
+
+
+def test_the_command_says_what_the_bound_counts(tmp_path: Path) -> None:
+    path = tmp_path / "parts.csv"
+    path.write_text("job_id,submit_s,gpus,gpu_part,duration_s\na,0,1,0.5,10\nb,0,1,0,5\n")
+    result = CliRunner().invoke(cli, ["bound", str(path), "--cluster", "1x1"])
+    assert result.exit_code == 0, result.output
+    assert "1 hold no GPU; they count in means of times" in result.output
+    assert "and in bounds with their run times alone" in result.output
+    assert "2 jobs; powers allowed: exclusive, rigid" in result.output
 
 
 def test_a_comparison_says_what_parts_mean_and_when_nothing_limits_jobs_without_gpu() -> None:

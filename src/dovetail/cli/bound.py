@@ -12,7 +12,6 @@ from dovetail.cli.progress import busy
 
 if TYPE_CHECKING:
     from dovetail.algorithms.bounds import LowerBounds
-    from dovetail.study.left_out import part_notes
     from dovetail.study.option_texts import OptionTexts
 
 
@@ -48,6 +47,7 @@ def bound(
     from dovetail.study.bound import bound as run
     from dovetail.study.bound import objection
     from dovetail.study.inferred import with_inferred_capacity
+    from dovetail.study.left_out import part_notes
     from dovetail.study.option_texts import options_on, read_options
 
     options = read_options(option_texts)
