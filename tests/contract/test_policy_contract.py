@@ -345,6 +345,28 @@ def test_it_keeps_a_gang_under_the_link_that_it_demands(name: str, placing: str)
             assert demanded != "rack" or len({node // 2 for node in nodes}) == 1
 
 
+@pytest.mark.parametrize("placing", ["prefer", "strict", "none,repack"])
+@pytest.mark.parametrize("name", BUSY)
+def test_it_keeps_a_gang_in_the_island_that_it_demands(name: str, placing: str) -> None:
+    levels = ("island", "node", "island?", "")
+    rows = [
+        replace(
+            r,
+            topology=levels[i % 4],
+            gpus=min(r.gpus, 2 + 2 * (i % 2)),
+            min_gpus=min(r.min_gpus, 2),
+            max_gpus=min(r.max_gpus, 2) if i % 4 == 0 else r.max_gpus,
+        )
+        for i, r in enumerate(some_rows(30, seed=16))
+    ]
+    story = play(rows, name, "3x2x2", placing=placing)
+    for fact in story.facts:
+        if isinstance(fact, Started):
+            assert len(list(fact.placement.named())) == fact.placement.gpus
+            islands = {(node, gpu // 2) for node, gpu in fact.placement.named()}
+            assert rows[fact.job].topology != "island" or len(islands) == 1
+
+
 @pytest.mark.parametrize("name", OWN)
 def test_its_module_says_where_it_comes_from_and_what_it_knows(name: str) -> None:
     text = registered()[name].page

@@ -30,7 +30,7 @@ def test_a_short_form_gives_the_memory_of_a_gpu_or_its_type_does() -> None:
 @pytest.mark.parametrize(
     "text",
     ["8x8/", "8x8:", "8x8/0G", "8x8/32", "8x8/32Q", "8x8/-1G", "8x8:a100/big",
-     "", "4", "x4", "4x", "0x4", "4x0", "-1x4", "4x-1", "4x4+", "axb", "4.5x2", "4x4x4",
+     "", "4", "x4", "4x", "0x4", "4x0", "-1x4", "4x-1", "4x4+", "axb", "4.5x2", "4x4x4x4",
      "99999999x1", "1x999999", "1x5000"],
 )  # fmt: skip
 def test_what_is_no_cluster_gets_one_clear_error(text: str) -> None:

@@ -14,7 +14,10 @@ from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
 from dovetail.core.plan import Draft
+from dovetail.core.policy import parse_policy
 from dovetail.core.tenants import QueueSpec
+from dovetail.study.bound import bound, powers_of
+from dovetail.study.options import Options
 from fingerprint import of_occupancy
 
 JOBS = 14
@@ -27,11 +30,13 @@ CLUSTER = Cluster(
     ),
     queues=(QueueSpec("q", 2),),
 )
+PARTS = [0.5, 1.0, 0.334, 0.0, 0.1, 1.0, 0.9, 0.501, 1.0, 0.333, 0.0, 0.101, 1.0, 0.9]
+"""Some of them exceed a GPU together by one thousandth."""
 ROWS = [
     Row(
         [1, 1, 2, 1, 1, 3, 1][j % 7],
         5,
-        gpu_part=[0.5, 1.0, 0.334, 0.0, 0.1, 1.0, 0.9][j % 7],
+        gpu_part=PARTS[j],
         cpus=[0, 3, 1][j % 3],
         memory_bytes=[5e9, 0][j % 2],
         queue="q" * (j % 2),
@@ -191,6 +196,27 @@ def _fits_one_node(occupancy: Occupancy, placed: dict[int, Placement], job: int)
     return False
 
 
+@given(parts=st.lists(st.integers(1, 999), min_size=2, max_size=4))
+def test_parts_meet_on_a_gpu_up_to_its_last_thousandth(parts: list[int]) -> None:
+    exact = [*parts[:-1], max(1, 1000 - sum(parts[:-1]))]
+    for milli in (parts, exact, [*exact[:-1], exact[-1] + 1]):
+        rows = [Row(1, 5, gpu_part=min(part, 999) / 1000) for part in milli]
+        draft = Stage(rows, "fifo", "1x1").view.plan.draft()
+        taken = 0
+        for job, row in enumerate(rows):
+            part = round(row.gpu_part * 1000)
+            found = Placing().find(draft.occupancy, draft.occupancy.shape(job))
+            assert (found is not None) == (taken + part <= 1000)
+            where = Placement(((0, 1),), ((0,),), gpu_part=row.gpu_part)
+            try:
+                draft.place(job, where)
+            except IllegalPlan:
+                assert found is None
+            else:
+                taken += part
+                assert found is not None
+
+
 TestParts = PartsMachine.TestCase
 TestParts.settings = settings(max_examples=60, stateful_step_count=40)
 
@@ -202,7 +228,7 @@ jobs = st.builds(
     gpus=st.integers(1, 3),
     duration_s=st.integers(1, 30).map(float),
     submit_s=st.integers(0, 30).map(float),
-    gpu_part=st.sampled_from([0.0, 0.1, 0.334, 0.5, 0.75, 1.0, 1.0]),
+    gpu_part=st.sampled_from([0.0, 0.1, 0.334, 0.5, 0.501, 0.667, 0.75, 1.0, 1.0]),
     cpus=st.sampled_from([0.0, 1.0, 3.0]),
     queue=st.sampled_from(["", "q", "r"]),
 ).map(lambda row: row if row.gpu_part else replace(row, gpus=1))
@@ -223,3 +249,9 @@ def test_every_policy_that_takes_parts_plays_them_to_the_end(
     ordered = sorted(rows, key=lambda row: row.submit_s)
     story = play(ordered, policy, cluster, placing=placing)
     assert all(how == "completed" for how in story.how)
+    least = bound(story.scene.trace, Options(cluster), powers_of(parse_policy(policy)))
+    flows_s = [end - row.submit_s for end, row in zip(story.finishes, ordered, strict=True)]
+    assert least.jobs == len(rows)
+    assert least.mean_jct_s <= sum(flows_s) / len(rows) * (1 + 1e-9)
+    first_s = ordered[0].submit_s
+    assert least.makespan_s <= (max(story.finishes) - first_s) * (1 + 1e-9)

@@ -4,8 +4,11 @@ import struct
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from builders import Row, trace_of
+from dovetail.algorithms.bounds import Powers
+from dovetail.cli.main import cli
 from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy
@@ -13,6 +16,7 @@ from dovetail.core.trace import Trace
 from dovetail.record.timeline import timeline_packets
 from dovetail.replaying.decisions import read_recording, replay
 from dovetail.report.plots.run import held_seconds
+from dovetail.study.bound import bound
 from dovetail.study.chargeback import holdings_of
 from dovetail.study.compare import compare
 from dovetail.study.left_out import check_left_out
@@ -88,11 +92,36 @@ def test_a_policy_that_counts_whole_gpus_is_refused_by_name(policy: str) -> None
     assert "--fractions round-up" in text
 
 
+def test_parts_bound_the_mean_as_parts_and_jobs_without_gpu_by_their_run_times() -> None:
+    rows = [Row(1, 10, gpu_part=p) for p in (0.5, 0.5, 1.0)] + [Row(1, 5, gpu_part=0.0)]
+    least = bound(trace_of(*rows), Options(Cluster.parse("1x1")), Powers())
+    bounds = {one.name: one.mean_jct_s for one in least.bounds}
+    # One GPU has done 5, 5 and 10 GPU-seconds at the earliest at seconds 5, 10 and 20.
+    assert bounds["span"] == pytest.approx((10 + 10 + 10 + 5) / 4)
+    assert bounds["squashed area"] == pytest.approx((5 + 10 + 20 + 5) / 4)
+    assert least.jobs == 4
+    assert least.makespan_s == pytest.approx(20)
+    none = bound(trace_of(rows[3]), Options(Cluster.parse("1x1")), Powers())
+    assert (none.mean_jct_s, none.makespan_s) == (5.0, 5.0)
+
+
+def test_the_command_says_what_the_bound_counts(tmp_path: Path) -> None:
+    path = tmp_path / "parts.csv"
+    path.write_text("job_id,submit_s,gpus,gpu_part,duration_s\na,0,1,0.5,10\nb,0,1,0,5\n")
+    result = CliRunner().invoke(cli, ["bound", str(path), "--cluster", "1x1"])
+    assert result.exit_code == 0, result.output
+    assert "1 hold no GPU; they count in means of times" in result.output
+    assert "and in bounds with their run times alone" in result.output
+    assert "2 jobs; powers allowed: exclusive, rigid" in result.output
+
+
 def test_a_comparison_says_what_parts_mean_and_when_nothing_limits_jobs_without_gpu() -> None:
     compared = compare(scene(), ["fifo", "sjf"], HOSTS, processes=1)
     notes = " ".join(compared.notes)
     assert "3 jobs hold parts of GPUs, which do not slow each other" in notes
-    assert "No bound: jobs ask for parts of GPUs, or for none." in notes
+    assert "and in bounds with their run times alone" in notes
+    assert "No bound" not in notes
+    assert (compared.table["x_bound"] >= 1.0).all()
     assert check_left_out(scene(), HOSTS) == []
     first = check_left_out(scene(), Options(Cluster.parse("1x2")))
     assert "2 of 6 jobs use no GPU, and the cluster names no CPUs" in " ".join(first)

@@ -276,6 +276,21 @@ def test_pai_instances_keep_their_part_of_a_gpu_and_mixed_ones_are_evened_out(
     assert trace.counts["adjusted: parts of a GPU evened out over a job's GPUs"] == 1
 
 
+def test_the_example_of_pai_s_documentation_asks_for_14_cpus_and_one_gpu(tmp_path: Path) -> None:
+    # The README of cluster-trace-gpu-v2020: 600 % + 400 % + 400 % of CPUs, 0 % + 50 % + 50 % of
+    # GPUs, in three instances of two tasks.
+    path = tmp_path / "pai_task_table.csv"
+    path.write_text(
+        "job_0,ps,1.0,Terminated,10.0,20.0,600.0,29.296875,0.0,MISC\n"
+        "job_0,worker,2.0,Terminated,10.0,20.0,400.0,29.296875,50.0,MISC\n"
+    )
+    trace = import_trace([path])
+    assert trace.jobs.cpus.tolist() == [14.0]
+    assert (trace.jobs.gpus.tolist(), trace.jobs.gpu_part.tolist()) == ([2], [0.5])
+    assert trace.jobs.asked_gpus.tolist() == [1.0]
+    assert trace.jobs.gpu_type.texts() == ["MISC"]
+
+
 def test_pai_simulator_and_gaia(tmp_path: Path) -> None:
     text = (
         "job_id,num_inst,submit_time,num_cpu,num_gpu,gpu_type,duration,user,group\n"

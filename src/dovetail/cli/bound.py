@@ -47,6 +47,7 @@ def bound(
     from dovetail.study.bound import bound as run
     from dovetail.study.bound import objection
     from dovetail.study.inferred import with_inferred_capacity
+    from dovetail.study.left_out import part_notes
     from dovetail.study.option_texts import options_on, read_options
 
     options = read_options(option_texts)
@@ -61,7 +62,7 @@ def bound(
     with busy("bound"):
         bounds = run(jobs, options, powers)
     left_out = len(jobs) - bounds.jobs
-    for note in assumed:
+    for note in (*assumed, *part_notes(jobs.jobs)):
         click.echo(f"note: {note}", err=as_json)
     if as_json:
         click.echo(json.dumps({**_dict(bounds), "left_out": left_out}))

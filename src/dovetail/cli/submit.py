@@ -62,7 +62,9 @@ class SubmitCommand(click.Command):
 @click.option("--output", "-o", help="Output file; %j is replaced by the job's number.")
 @click.option("--chdir", "-D", "workdir", help="Working directory of the job.")
 @click.option("--partition", "-p", "queue", help="Queue of the job.")
-@click.option("--topology", help="Level where all its GPUs meet: node, or rack? for a wish.")
+@click.option(
+    "--topology", help="Level where all its GPUs meet: island, node, or rack? for a wish."
+)
 @click.option("--account", "-A", help="Account that the job is charged to.")
 @click.option("--qos", "-q", help="Quality of service of the job.")
 @click.option("--reservation", help="Reservation whose nodes the job uses.")

@@ -80,7 +80,8 @@ class ClusterState:
         self._held: list[float] = [0] * n
         self._running = RunningTable()
         self._end: list[float] = [0.0] * n
-        self.plan = Plan(Occupancy(cluster, jobs))
+        shared = bool(policy.powers & {"share", "interleave"})
+        self.plan = Plan(Occupancy(cluster, jobs, shared=shared))
         if self.plan.occupancy.tenants is not None:
             self.plan.occupancy.tenants.now = lambda: self.now
         self._foresee(range(n))

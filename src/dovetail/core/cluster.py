@@ -14,13 +14,15 @@ from dovetail.core.errors import InputError, nearest
 from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
 
 UP, DRAINING, DOWN = "up", "draining", "down"
+ISLAND = "island"
+"""The level of the link tree below the node: GPUs of a node that NVLink joins."""
 GIB = 2**30
 NODES_MAX = 1_000_000
 ASSUMED_GPU_MEMORY_BYTES = 16.0 * GIB
 """The memory of a GPU where neither the user nor the table of GPU types gives one."""
 
 _SHORT_FORM = re.compile(
-    r"(?P<nodes>\d{1,7})x(?P<gpus>\d{1,5})(?::(?P<type>[^/]+))?"
+    r"(?P<nodes>\d{1,7})x(?:(?P<islands>\d{1,5})x)?(?P<gpus>\d{1,5})(?::(?P<type>[^/]+))?"
     r"(?:/(?P<size>\d+(?:\.\d+)?)(?P<unit>[gt])(?:i?b)?)?",
     re.ASCII,
 )
@@ -30,7 +32,8 @@ _SHORT_FORM = re.compile(
 class NodeGroup:
     """`nodes` machines that are alike. Sizes in bytes; 0 CPUs or memory means not limiting.
 
-    `price_per_gpu_h` is in the owner's currency, 0 if unknown.
+    `price_per_gpu_h` is in the owner's currency, 0 if unknown. `gpus_per_island` is the size of an
+    NVLink island, 0 if the whole node is one.
     """
 
     name: str
@@ -42,13 +45,23 @@ class NodeGroup:
     memory_bytes: float = 0.0
     storage_bytes_per_s: float = 0.0
     price_per_gpu_h: float = 0.0
+    gpus_per_island: int = 0
+
+    @property
+    def size(self) -> str:
+        """The group in short form without its type: `8x8`, with two islands in a node `8x2x4`."""
+        islands, rest = divmod(self.gpus_per_node, self.gpus_per_island or self.gpus_per_node or 1)
+        whole = islands < 2 or rest
+        inside = self.gpus_per_node if whole else f"{islands}x{self.gpus_per_island}"
+        return f"{self.nodes}x{inside}"
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
     """One level of the link tree: GPUs that meet here exchange data at this speed.
 
-    `nodes` is how many nodes one link of this level joins (0: all; 1: inside a node).
+    `nodes` is how many nodes one link of this level joins (0: all; 1: inside a node). The level
+    with the name `island` is inside an island of a node, and gives no nodes.
     """
 
     name: str
@@ -69,7 +82,7 @@ def _group_of(
 ) -> NodeGroup:
     match = _SHORT_FORM.fullmatch(part)
     if match is None:
-        mend = "as in 16x4, 8x8/32G (memory of a GPU) or 16x4:t4+8x8:v100/32G"
+        mend = "as in 16x4, 8x8/32G (memory of a GPU), 8x2x4 (2 islands) or 16x4:t4+8x8:v100/32G"
         raise InputError(f"cluster '{text}'", f"expected NODESxGPUS, not '{part}'", mend)
     gpu_type = match["type"] or ""
     unit_bytes = 1024 * GIB if match["unit"] == "t" else GIB
@@ -78,7 +91,16 @@ def _group_of(
         raise InputError(f"cluster '{text}'", f"'{part}' gives a GPU no memory")
     memory_bytes = given_bytes or memory_of(gpu_type) or ASSUMED_GPU_MEMORY_BYTES
     name = gpu_type or f"group{number}"
-    return NodeGroup(name, int(match["nodes"]), int(match["gpus"]), gpu_type, memory_bytes)
+    gpus, islands = int(match["gpus"]), int(match["islands"] or 1)
+    size = gpus if islands > 1 else 0
+    return NodeGroup(
+        name,
+        int(match["nodes"]),
+        gpus * islands,
+        gpu_type,
+        memory_bytes,
+        gpus_per_island=size,
+    )
 
 
 @dataclass(frozen=True)
@@ -101,8 +123,12 @@ class Cluster:
                 raise InputError("cluster", f"group {g.name} has a negative size")
             if g.gpus_per_node > 4096:
                 raise InputError("cluster", f"group {g.name} has over 4096 GPUs in a node")
+            if g.gpus_per_island and (g.gpus_per_node % g.gpus_per_island):
+                what = f"{g.gpus_per_node} GPUs are no islands of {g.gpus_per_island}"
+                raise InputError(f"cluster, group {g.name}", what, "give a size that divides them")
         if (nodes := sum(g.nodes for g in self.groups)) > NODES_MAX:
             raise InputError("cluster", f"it has {nodes:,} nodes, more than {NODES_MAX:,}")
+        self._check_island_link()
         names = [g.name for g in self.groups]
         for queue in self.queues:
             for name in queue.groups:
@@ -111,6 +137,35 @@ class Cluster:
                     raise InputError(
                         where, f"unknown group of nodes '{name}'", nearest(name, names)
                     )
+
+    def _check_island_link(self) -> None:
+        """Raises InputError if the link inside islands joins nodes, or there are no islands."""
+        links = [link for link in self.links if link.name.casefold() == ISLAND]
+        if links and not self.has_islands:
+            mend = "give a [[group]] its gpus_per_island"
+            raise InputError("cluster", f"it has a link '{ISLAND}' and no islands", mend)
+        if len(links) > 1 or any(link.nodes for link in links):
+            what = f"the link '{ISLAND}' is inside a node and stated once"
+            raise InputError("cluster", what, "leave out its nodes")
+
+    @property
+    def has_islands(self) -> bool:
+        """True if any node has several islands."""
+        return any(0 < g.gpus_per_island < g.gpus_per_node for g in self.groups)
+
+    @property
+    def tree(self) -> tuple[Link, ...]:
+        """The links from a whole node upwards."""
+        return tuple(link for link in self.links if link.name.casefold() != ISLAND)
+
+    @property
+    def island_speedup(self) -> float:
+        """The bandwidth inside an island over that of the rest of its node; 1 if not stated."""
+        inside = [link for link in self.links if link not in self.tree]
+        node = [link.bandwidth_bytes_per_s for link in self.tree if link.nodes == 1]
+        if not inside or not node:
+            return 1.0
+        return max(1.0, inside[0].bandwidth_bytes_per_s / min(node))
 
     @staticmethod
     def uniform(nodes: int, gpus_per_node: int) -> Cluster:

@@ -230,7 +230,7 @@ def audit(view: View, occupancy: Occupancy) -> list[str]:
     for job, placement in view.plan.placed.items():
         if job in view.waiting:
             faults.append(f"{_name(view, job)} both runs and waits")
-        if not occupancy.node_sets.holds(occupancy.shape(job), placement.by_node()):
+        if not occupancy.may_use(occupancy.shape(job), placement):
             faults.append(f"{_name(view, job)} may not use nodes {sorted(placement.by_node())}")
         if placement.gpu_ids:
             named.update(placement.named())

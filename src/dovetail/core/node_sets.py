@@ -7,14 +7,15 @@ of nodes do not.
 one type, as Kueue places pods on flavors. Case does not matter.
 
 A topology names a level of the link tree: `rack` demands that all GPUs of a gang meet there,
-`rack?` wishes it. A level that joins k nodes joins nodes 0 to k - 1, k to 2k - 1, and so on.
+`rack?` wishes it. A level that joins k nodes joins nodes 0 to k - 1, k to 2k - 1, and so on. By
+nodes an `island` is one node; which of its GPUs, `core.islands` decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from dovetail.core.cluster import Cluster, NodeGroup
+from dovetail.core.cluster import ISLAND, Cluster, NodeGroup
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Shape
 
@@ -65,7 +66,9 @@ class NodeSets:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._sets: dict[tuple[str, tuple[str, ...]], tuple[int, ...]] = {}
-        self._levels = {"node": 1} | {link.name.casefold(): link.nodes for link in cluster.links}
+        self._levels = {"node": 1} | {link.name.casefold(): link.nodes for link in cluster.tree}
+        if cluster.has_islands:
+            self._levels[ISLAND] = 1
         self._blocks: dict[int, tuple[int, ...]] = {}
         self._groups: dict[tuple[int, ...], tuple[frozenset[int], ...]] = {}
         self.groups_of: Mapping[str, tuple[str, ...]] = _groups_of(cluster)
@@ -101,6 +104,9 @@ class NodeSets:
         width = self._levels.get(level)
         if width is None:
             where, known = f"topology '{topology}'", sorted(self._levels)
+            if level == ISLAND:
+                mend = "give its [[group]] gpus_per_island, or --cluster NODESxISLANDSxGPUS"
+                raise InputError(where, "no node of the cluster has islands", mend)
             hint = nearest(level, known)
             raise InputError(where, f"no [[link]] of the cluster has the name '{level}'", hint)
         return width

@@ -5,6 +5,8 @@ fullest node that still fits" is a few integer operations and undoing is cheap. 
 not share hold counts; GPU ids matter only on placements that name them. On one node the counted
 GPUs and the union of the named ones never exceed what is installed.
 
+On a cluster with islands every placement on GPUs names them.
+
 A GPU that a job holds in part is named and leaves the free count; parts of other jobs join it while
 they sum up to one GPU at most. A job without GPU takes CPUs and memory of its node only.
 """
@@ -12,12 +14,15 @@ they sum up to one GPU at most. A job without GPU takes CPUs and memory of its n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.gpu_parts import OpenGpus, thousandths
+from dovetail.core.islands import Islands, is_island
 from dovetail.core.job import JobTable, Shape, shapes_of
-from dovetail.core.node_sets import NodeSets, demands
+from dovetail.core.node_sets import ALL_NODES, NodeSets, demands
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.tenant_limits import TenantLimits
 from dovetail.core.units import RELATIVE_TOLERANCE
@@ -26,8 +31,10 @@ from dovetail.core.units import RELATIVE_TOLERANCE
 class Occupancy:
     """The mutable tables behind a plan. Knows capacity, not policy or physics."""
 
-    def __init__(self, cluster: Cluster, jobs: JobTable) -> None:
+    def __init__(self, cluster: Cluster, jobs: JobTable, *, shared: bool = True) -> None:
+        """Takes whether the policy may let jobs share GPUs; where all have names, this is kept."""
         self.cluster = cluster
+        self.shared = shared
         self.jobs = jobs
         self.free: list[int] = list(cluster.capacity)
         self.plain_placements: dict[Spans, Placement] = {}
@@ -35,6 +42,7 @@ class Occupancy:
         self.placement_of: dict[int, Placement] = {}
         self.takes_parts = jobs.has_parts
         self.node_sets = NodeSets(cluster)
+        self.islands = Islands.of(cluster)
         self.limits_host = self._wants_host(slice(None))
         self.chooses = any("|" in wanted for wanted in jobs.gpu_type.names) or any(
             demands(level) for level in jobs.topology.names
@@ -136,12 +144,13 @@ class Occupancy:
     def emptied(self) -> Occupancy:
         """Returns the same cluster with nothing on it."""
         empty = Occupancy.__new__(Occupancy)
-        empty.cluster, empty.jobs = self.cluster, self.jobs
+        empty.cluster, empty.jobs, empty.shared = self.cluster, self.jobs, self.shared
         empty.free = list(self.cluster.capacity)
         empty.plain_placements = self.plain_placements
         empty.named = {}
         empty.placement_of = {}
         empty.node_sets = self.node_sets
+        empty.islands = None if self.islands is None else self.islands.emptied()
         empty.limits_host = self.limits_host
         empty.chooses = self.chooses
         empty.takes_parts = self.takes_parts
@@ -153,10 +162,11 @@ class Occupancy:
     def put_back(self, job: int, placement: Placement) -> None:
         """Books the GPUs of a placement that a job had before, whatever its tenant may have now."""
         tenants, self.tenants = self.tenants, None
+        shared, self.shared = self.shared, True
         try:
             self.hold(job, placement)
         finally:
-            self.tenants = tenants
+            self.tenants, self.shared = tenants, shared
         if tenants is not None:
             tenants.book(job, placement, 1)
 
@@ -166,6 +176,8 @@ class Occupancy:
             self._hold_named(job, placement)
         elif not placement.gpu_part:
             self._check_hosted(job, placement)
+        elif self.islands is not None:
+            raise IllegalPlan(f"job {self.jobs.job_id[job]}: its GPUs have no names")
         else:
             free, need = self.free, placement.spans
             if placement.nodes != len(need):
@@ -193,6 +205,8 @@ class Occupancy:
                 else:
                     del self.named[node, gpu]
                     self._shift(node, 1)
+                    if self.islands is not None:
+                        self.islands.shift(node, gpu, 1)
         elif placement.gpu_part:
             for node, count in placement.spans:
                 self._shift(node, count)
@@ -213,10 +227,33 @@ class Occupancy:
         return {job for gpu in placement.named() for job in self.named.get(gpu, ())}
 
     def idle_ids(self, node: int, count: int) -> tuple[int, ...]:
-        """Returns the lowest GPU ids of a node that no named placement holds."""
+        """Returns the lowest GPU ids of a node that no named placement holds.
+
+        On a node with islands they are of as few islands as can be.
+        """
         installed = range(self.cluster.installed[node])
         ids = [gpu for gpu in installed if (node, gpu) not in self.named]
+        if self.islands is not None:
+            return self.islands.chosen(node, count, ids, (), near=True)
         return tuple(ids[:count])
+
+    def on_islands(self, job: int, placement: Placement, before: Placement | None) -> Placement:
+        """Returns a placement with its GPUs named, where the cluster has islands.
+
+        It keeps the GPUs of `before` that are free, unless the job asks for an island.
+        """
+        if self.islands is None or placement.gpu_ids or not placement.gpu_part:
+            return placement
+        own = set() if before is None else set(before.named())
+        near = is_island(self.jobs.topology[job])
+        left = {}
+        for node, count in _merged(placement.spans):
+            if not 0 <= node < len(self.free) or self.free[node] < count:
+                raise IllegalPlan(self._shortage(job, node, count))
+            there = [gpu for at, gpu in own if at == node]
+            idle = (g for g in range(self.cluster.installed[node]) if (node, g) not in self.named)
+            left[node] = list(self.islands.chosen(node, count, idle, there, near=near))
+        return replace(placement, gpu_ids=_dealt(placement.spans, left))
 
     def seats(
         self, spans: Spans, part: float, before: Placement | None = None
@@ -232,11 +269,10 @@ class Occupancy:
             if room and all(self.free[n] >= sum(1 for m, _ in fresh if m == n) for n, _ in fresh):
                 return before.gpu_ids
         left = {node: list(self._seats_on(node, milli)) for node, _ in spans}
-        ids = []
-        for node, count in spans:
-            ids.append(tuple(left[node][:count]))
-            del left[node][:count]
-        return tuple(ids)
+        if self.islands is not None:
+            for node, count in _merged(spans):
+                left[node] = self._in_one_island(node, count, left[node]) or left[node]
+        return _dealt(spans, left)
 
     def _seats_on(self, node: int, part: int) -> Iterator[int]:
         """Yields the GPUs of a node that can take a part, in order of preference."""
@@ -246,6 +282,28 @@ class Occupancy:
             if fill and self.open_gpus.has_room((node, gpu), part):
                 yield gpu
         yield from (gpu for gpu in installed if (node, gpu) not in self.named)
+
+    def island_nodes(self, gpus: int, part: float) -> int:
+        """Returns the nodes, as a bit set, of which one island takes so many workers."""
+        if self.islands is None:
+            return ALL_NODES
+        nodes, milli = self.islands.nodes_with(gpus), thousandths(part)
+        if part < 1.0:
+            for node in dict.fromkeys(node for node, _ in self.open_gpus.with_room(milli)):
+                seats = list(self._seats_on(node, milli))
+                if self._in_one_island(node, gpus, seats):
+                    nodes |= 1 << node
+        return nodes
+
+    def _in_one_island(self, node: int, count: int, seats: list[int]) -> list[int]:
+        """Returns the seats of the first island that has so many, none if there is none."""
+        assert self.islands is not None
+        size = self.islands.sizes[node]
+        for first in dict.fromkeys(gpu // size for gpu in seats):
+            inside = [gpu for gpu in seats if gpu // size == first]
+            if len(inside) >= count:
+                return inside
+        return []
 
     def _takes(self, gpu: tuple[int, int], part: int) -> bool:
         """True if a GPU is nobody's, or is held in parts and has room for one more."""
@@ -262,6 +320,14 @@ class Occupancy:
                 name, what = self.jobs.job_id[job], "all" if whole else f"{placement.gpu_part:g}"
                 why = f"wants {what} of GPU {gpu} of node {node}, which is held"
                 raise IllegalPlan(f"job {name}: {why}")
+
+    def _check_alone(self, job: int, placement: Placement) -> None:
+        """Raises IllegalPlan if whole jobs would meet under a policy that shares no GPUs."""
+        held = [gpu for gpu in placement.named() if gpu in self.named]
+        if held and placement.gpu_part == 1.0:
+            node, gpu = held[0]
+            name = self.jobs.job_id[job]
+            raise IllegalPlan(f"job {name}: wants GPU {gpu} of node {node}, which is held")
 
     def _book_parts(self, placement: Placement, sign: int) -> None:
         part = sign * thousandths(placement.gpu_part)
@@ -288,6 +354,8 @@ class Occupancy:
                 raise IllegalPlan(self._shortage(job, node, count))
         if self.takes_parts:
             self._check_parts(job, placement)
+        if self.islands is not None and not self.shared:
+            self._check_alone(job, placement)
         if self.books_more:
             self._check_books(job, placement)
         self.placement_of[job] = placement
@@ -299,6 +367,8 @@ class Occupancy:
             self.named[node, gpu] = (*held, job) if not held else tuple(sorted((*held, job)))
             if not held:
                 self._shift(node, -1)
+                if self.islands is not None:
+                    self.islands.shift(node, gpu, -1)
 
     def _shift(self, node: int, by: int) -> None:
         old = self.free[node]
@@ -339,11 +409,18 @@ class Occupancy:
 
     def _check_nodes(self, job: int, placement: Placement) -> None:
         shape, nodes = self.shape(job), placement.by_node()
-        if self.node_sets.holds(shape, nodes):
+        if self.may_use(shape, placement):
             return
         of = f" of queue {self.jobs.queue[job]}" if shape.groups else ""
         name, more = self.jobs.job_id[job], " together" if len(nodes) > 1 else ""
         raise IllegalPlan(f"job {name}{of} may not use nodes {sorted(nodes)}{more}")
+
+    def may_use(self, shape: Shape, placement: Placement) -> bool:
+        """Returns whether a job of a shape may have the nodes and GPUs of a placement together."""
+        if not self.node_sets.holds(shape, placement.by_node()):
+            return False
+        demanded = demands(shape.topology) and is_island(shape.topology)
+        return not demanded or self.islands is None or self.islands.together(placement)
 
     def _book(self, job: int, placement: Placement, sign: int) -> None:
         jobs = self.jobs
@@ -362,6 +439,12 @@ class Occupancy:
         if not 0 <= node < len(self.free):
             return f"job {name}: node {node} does not exist"
         return f"job {name}: wants {count} GPUs on node {node}, {self.free[node]} are free"
+
+
+def _dealt(spans: Spans, ids: Mapping[int, list[int]]) -> tuple[tuple[int, ...], ...]:
+    """Returns the GPUs of each span, from those of each node."""
+    left = {node: iter(there) for node, there in ids.items()}
+    return tuple(tuple(islice(left[node], count)) for node, count in spans)
 
 
 def _merged(spans: Spans) -> Spans:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.gpu_parts import exact_sum, thousandths
+from dovetail.core.islands import is_island
 from dovetail.core.job import Shape
 from dovetail.core.node_sets import ALL_NODES, demands
 from dovetail.core.occupancy import Occupancy
@@ -94,6 +95,8 @@ class Placing:
         """Returns spans under one link of the level that a shape names."""
         sets = occupancy.node_sets
         width = sets.width(shape.topology)
+        if is_island(shape.topology) and shape.gpu_part:
+            among &= occupancy.island_nodes(need, shape.gpu_part)
         rule = self if width != 1 else replace(self, consolidate="strict")
         for allowed in (nodes & among for nodes in sets.of(shape)):
             least = need if shape.whole_gpus else 0

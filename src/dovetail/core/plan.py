@@ -162,6 +162,7 @@ class Plan:
     def adopt(self, job: int, placement: Placement) -> None:
         """Adds a running job to the plan. Raises IllegalPlan if its GPUs are not free."""
         self.discard()
+        placement = self._occupancy.on_islands(job, placement, None)
         self._occupancy.put_back(job, placement)
         self._placed[job] = self._drafted[job] = placement
         self.version += 1
@@ -225,6 +226,8 @@ class Draft:
             self.occupancy.release(job, before)
         try:
             after = where if isinstance(where, Placement) else self._as_requested(job, where)
+            if self.occupancy.islands is not None:
+                after = self.occupancy.on_islands(job, after, before or self._before(job))
             self.occupancy.hold(job, after)
         except IllegalPlan:
             if before is not None:
@@ -300,10 +303,14 @@ class Draft:
         if self.occupancy.takes_parts:
             part = float(self.occupancy.jobs.gpu_part[job])
             if part < 1.0:
-                before = self.placed.get(job) or (self._origin or {}).get(job)
+                before = self.placed.get(job) or self._before(job)
                 ids = self.occupancy.seats(spans, part, before) if part else ()
                 return Placement(spans, ids, gpu_part=part)
         return self._plainly(spans)
+
+    def _before(self, job: int) -> Placement | None:
+        """Returns where a repack found a job."""
+        return (self._origin or {}).get(job)
 
     def _plainly(self, spans: Spans) -> Placement:
         # NOTE: most placements recur; sharing the value saves 1 us at each start and makes the

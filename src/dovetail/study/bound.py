@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dovetail.algorithms.bounds import LowerBounds, Powers, lower_bounds
+from dovetail.algorithms.bounds import SPAN, Bound, LowerBounds, Powers, lower_bounds
 from dovetail.algorithms.demand import (
     JobDemand,
     ScalingCurve,
@@ -73,8 +73,6 @@ def bound_for(trace: Trace, options: Options, policy: Policy) -> LowerBounds | N
 
 def objection(trace: Trace, options: Options, powers: Powers) -> str:
     """Returns the reason why no bound holds for runs with these powers, empty if one holds."""
-    if trace.jobs.has_parts:
-        return "jobs ask for parts of GPUs, or for none"
     if options.cancelled == "clock":
         return "cancelled jobs end by the clock, before their work is done"
     if (trace.jobs.time_limit_s < trace.duration_s).any():
@@ -93,9 +91,33 @@ def objection(trace: Trace, options: Options, powers: Powers) -> str:
 def bound(trace: Trace, options: Options, powers: Powers) -> LowerBounds:
     """Returns the lower bounds of a trace on a cluster for policies with these powers.
 
-    Jobs that the cluster can never hold are left out, as in a run. Raises InputError.
+    Jobs that the cluster can never hold are left out, as in a run. Parts of GPUs count as parts. A
+    job without GPU competes for none and counts with its run time alone. Raises InputError.
     """
     trace, _ = placeable(trace, options)
+    hosted = trace.jobs.asked_gpus == 0
+    if not hosted.any():
+        return _on_gpus(trace, options, powers)
+    kinds = [trace.take(np.flatnonzero(rows)) for rows in (~hosted, hosted) if rows.any()]
+    found = [_spans(kinds[-1], options, powers)]
+    if len(kinds) == 2:
+        found = [_on_gpus(kinds[0], options, powers), *found]
+    return joined(powers, found, [float(one.jobs.submit_s.min()) for one in kinds])
+
+
+def _spans(trace: Trace, options: Options, powers: Powers) -> LowerBounds:
+    """Returns the bounds of jobs without GPU: none is done before its run time has passed."""
+    physics = build_physics(trace, options)
+    _, nodes_of = parts_of(trace, options.cluster)
+    speeds = gpu_speeds(options.cluster, physics)
+    shortest_s = trace.duration_s / (fastest(speeds, nodes_of) * requested_speeds(trace, physics))
+    submit_s = trace.jobs.submit_s
+    makespan_s = float((submit_s + shortest_s).max() - submit_s.min())
+    return LowerBounds(powers, len(trace), (Bound(SPAN, float(shortest_s.mean())),), makespan_s)
+
+
+def _on_gpus(trace: Trace, options: Options, powers: Powers) -> LowerBounds:
+    """Returns the bounds of jobs that hold GPUs, or parts of them."""
     physics = build_physics(trace, options)
     parts, nodes_of = parts_of(trace, options.cluster)
     speeds = gpu_speeds(options.cluster, physics)
@@ -140,10 +162,10 @@ def _demand(
     elif powers.elastic:
         demand = _elastic(trace, physics, where)
     elif alike:
-        demand = rigid_demand(jobs.submit_s, _shortest_s(trace, physics), jobs.gpus)
+        demand = rigid_demand(jobs.submit_s, _shortest_s(trace, physics), jobs.asked_gpus)
     else:
         shortest_s = _shortest_s(trace, physics)
-        area_gpu_s = shortest_s * jobs.gpus / where.over
+        area_gpu_s = shortest_s * jobs.asked_gpus / where.over
         demand = plain_demand(jobs.submit_s, shortest_s / best, area_gpu_s)
     if (powers.sharing or (powers.interleaving and powers.elastic)) and shareable:
         demand = demand.shared(INTERLEAVED_MAX if powers.interleaving else PAIR_MAX)
@@ -179,7 +201,7 @@ def _interleaved(
     share[known, :-1] = np.minimum(stage_s[known] / alone_s[known, None], 1.0)
     share[known, -1] = 1 / INTERLEAVED_MAX
     shortest_s = _shortest_s(trace, physics)
-    busy_gpu_s = share * (shortest_s * jobs.gpus / over)[:, None]
+    busy_gpu_s = share * (shortest_s * jobs.asked_gpus / over)[:, None]
     return interleaved_demand(jobs.submit_s, shortest_s / best, busy_gpu_s, capacity).demand
 
 
@@ -191,7 +213,7 @@ def _elastic(trace: Trace, physics: Physics, where: _Gpus) -> JobDemand:
     """
     jobs = trace.jobs
     curves: list[ScalingCurve] = []
-    known: dict[tuple[int, int, int, int, float], int] = {}
+    known: dict[tuple[int, int, int, int, float, float], int] = {}
     which = np.zeros(len(trace), np.int64)
     columns = zip(
         physics.kind_of.tolist(),
@@ -201,17 +223,20 @@ def _elastic(trace: Trace, physics: Physics, where: _Gpus) -> JobDemand:
         jobs.elastic.tolist(),
         where.nodes_of,
         where.over.tolist(),
+        jobs.gpu_part.tolist(),
         strict=True,
     )
-    for job, (kind, gpus, low, high, elastic, nodes, over) in enumerate(columns):
+    for job, (kind, gpus, low, high, elastic, nodes, over, part) in enumerate(columns):
         least, most = (low, high) if elastic else (gpus, gpus)
-        key = (kind, least, most, nodes, over)
+        key = (kind, least, most, nodes, over, part)
         if key not in known:
             known[key] = len(curves)
             counts = range(key[1], key[2] + 1)
             tops = [(g, physics.speed.top(job, g)) for g in counts]
             own = {s for node, s in enumerate(where.speeds) if nodes >> node & 1}
-            points = _fastest_of([(g * s, top * s * over) for s in sorted(own) for g, top in tops])
+            points = _fastest_of(
+                [(g * part * s, top * s * over) for s in sorted(own) for g, top in tops]
+            )
             curves.append(ScalingCurve.of(list(points), list(points.values())))
         which[job] = known[key]
     return elastic_demand(jobs.submit_s, trace.duration_s, which, curves)

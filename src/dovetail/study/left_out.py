@@ -109,7 +109,8 @@ def part_notes(jobs: JobTable) -> list[str]:
     part = int((jobs.gpu_part < 1).sum()) - none
     return [
         f"{part:,} jobs hold parts of GPUs, which do not slow each other: their lengths are those "
-        f"on such a part. {none:,} hold no GPU; they count in means of times, with 0 GPU-seconds."
+        f"on such a part. {none:,} hold no GPU; they count in means of times, with 0 GPU-seconds, "
+        "and in bounds with their run times alone."
     ]
 
 

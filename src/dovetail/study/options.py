@@ -123,10 +123,13 @@ def _tenants_dict(cluster: Cluster) -> dict[str, object]:
     return {kind: values for kind, values in kinds.items() if values}
 
 
+_IF_STATED = ("price_per_gpu_h", "gpus_per_island")
+
+
 def _group_dict(group: NodeGroup) -> dict[str, object]:
-    """Returns the fields of a group; the price only if there is one."""
+    """Returns the fields of a group; price and islands only if there are any."""
     values = asdict(group)
-    return {k: v for k, v in values.items() if k != "price_per_gpu_h" or v}
+    return {k: v for k, v in values.items() if k not in _IF_STATED or v}
 
 
 def _stated(

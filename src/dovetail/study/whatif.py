@@ -306,8 +306,7 @@ def premise_sentence(premise: Premise, cells: Sequence[GridCell]) -> str:
     """Returns what all answers rest on: users do not react, the defaults in force, the limits."""
     setting = cells[0].setting
     cluster = " + ".join(
-        f"{g.nodes}x{g.gpus_per_node}{f':{g.gpu_type}' if g.gpu_type else ''}"
-        for g in setting.cluster.groups
+        f"{g.size}{f':{g.gpu_type}' if g.gpu_type else ''}" for g in setting.cluster.groups
     )
     name = spell(parse_policy(setting.policy)).partition(":")[0]
     lengths = lengths_words(premise.options.forecast, parse_policy(setting.policy), premise.trace)

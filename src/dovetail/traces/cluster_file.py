@@ -43,6 +43,7 @@ _FIELDS: Mapping[str, Mapping[str, tuple[str, float]]] = {
         "name": ("name", 1),
         "nodes": ("nodes", 1),
         "gpus_per_node": ("gpus_per_node", 1),
+        "gpus_per_island": ("gpus_per_island", 1),
         "gpu_type": ("gpu_type", 1),
         "gpu_memory_gb": ("gpu_memory_bytes", GIB),
         "cpus": ("cpus", 1),
@@ -60,7 +61,7 @@ _FIELDS: Mapping[str, Mapping[str, tuple[str, float]]] = {
 """The fields of each kind of table: the name in the code, and the unit over the base unit."""
 _REQUIRED = {"group": ("nodes", "gpus_per_node"), "link": ("gbit_per_s",)}
 _TEXTS = {"name", "gpu_type"}
-_WHOLE = {"nodes", "gpus_per_node"}
+_WHOLE = {"nodes", "gpus_per_node", "gpus_per_island"}
 
 
 def read_cluster(text: str, memory_of: Callable[[str], float | None] = lambda _: None) -> Cluster:
@@ -74,11 +75,10 @@ def read_cluster(text: str, memory_of: Callable[[str], float | None] = lambda _:
     if not table.get("group"):
         raise InputError(text, "it contains no [[group]] of nodes", "write at least one [[group]]")
     groups = _groups(text, table, memory_of)
-    links = _tables(text, table, "link")
     tenants = read_tenants(text, table, groups)
     return Cluster(
         groups,
-        tuple(Link(**link) for link in links) or DEFAULT_LINKS,  # type: ignore[arg-type]
+        _links(text, table) or DEFAULT_LINKS,
         tenants.queues,
         tenants.accounts,
         tenants.qos,
@@ -101,13 +101,19 @@ def with_tenants(cluster: Cluster, text: str, seconds: Seconds) -> Cluster:
         has = "+".join(f"{g.nodes}x{g.gpus_per_node}" for g in cluster.groups)
         raise InputError(text, what, f"the engine has {has}: say the same, or leave them out")
     named = tuple(
-        replace(own, name=g.name, gpu_type=own.gpu_type or g.gpu_type)
+        replace(
+            own,
+            name=g.name,
+            gpu_type=own.gpu_type or g.gpu_type,
+            gpus_per_island=g.gpus_per_island,
+        )
         for own, g in zip(cluster.groups, groups, strict=True)
     )
     tenants = read_tenants(text, table, named, seconds)
     return replace(
         cluster,
         groups=named,
+        links=_links(text, table) or cluster.links,
         queues=tenants.queues,
         accounts=tenants.accounts,
         qos=tenants.qos,
@@ -137,6 +143,10 @@ def _groups(
         if default_bytes is not None:
             group.setdefault("gpu_memory_bytes", default_bytes)
     return tuple(NodeGroup(**group) for group in groups)  # type: ignore[arg-type]
+
+
+def _links(text: str, table: Mapping[str, object]) -> tuple[Link, ...]:
+    return tuple(Link(**link) for link in _tables(text, table, "link"))  # type: ignore[arg-type]
 
 
 def _tables(text: str, table: Mapping[str, object], kind: str) -> list[dict[str, object]]:

@@ -31,7 +31,7 @@ def sniff(path: Path) -> str:
     if head.has(*REQUIRED):
         return CANONICAL
     for known in FORMATS:
-        if known.parquet == head.parquet and known.matches(head):
+        if known.parquet in (None, head.parquet) and known.matches(head):
             return known.name
     if head.parquet:
         raise InputError(

@@ -25,7 +25,8 @@ class GpuMap:
         self._state = state
         self._jobs = jobs
         self._bounds = MemoryBounds(state)
-        self.assignment = GpuAssignment(state.view.cluster.installed)
+        cluster, islands = state.view.cluster, state.plan.occupancy.islands
+        self.assignment = GpuAssignment(cluster.installed, islands.sizes if islands else ())
         self.usage = GpuUsage()
 
     # As planned. Jobs go by row.

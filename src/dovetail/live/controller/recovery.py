@@ -72,6 +72,7 @@ class Recovery:
                 self._restore_waiting(job)
 
     def _restore_placed(self, job: LiveJob) -> None:
+        self._name_gpus(job)
         record, now = job.record, self.tables.now
         assert record.placement is not None
         running = record.state is State.RUNNING
@@ -93,6 +94,17 @@ class Recovery:
         job.placed_done_s, job.starting = record.done_s, not running
         job.unchanged_s = now
         self.gpus.assignment.restore(record.job, record.placement, record.members)
+
+    def _name_gpus(self, job: LiveJob) -> None:
+        """Names the GPUs of a job that started before its cluster stated islands."""
+        placement, members = job.record.placement, job.record.members
+        if self.tables.state.plan.occupancy.islands is None or placement is None:
+            return
+        if placement.gpu_ids or not placement.gpu_part or placement.gpus != len(members):
+            return
+        gpus = iter(member.gpu for member in members)
+        ids = tuple(tuple(next(gpus) for _ in range(count)) for _, count in placement.spans)
+        self.jobs.write(job, replace(job.record, placement=replace(placement, gpu_ids=ids)))
 
     def _restore_gang(self, job: LiveJob) -> None:
         running = job.record.state is State.RUNNING

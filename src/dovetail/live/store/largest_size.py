@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from dovetail.core.cluster import GIB, Cluster, NodeGroup
 from dovetail.core.errors import InputError
+from dovetail.core.islands import Islands, is_island
 from dovetail.core.job import Shape
 from dovetail.core.node_sets import NodeSets, demands, is_of_type, types_of
 from dovetail.core.units import RELATIVE_TOLERANCE
@@ -53,7 +54,8 @@ def check_topology(where: str, cluster: Cluster, spec: JobSpec) -> None:
     owned = tuple(sorted(set(_owned(cluster, spec.queue))))
     shape = Shape(spec.gpus, spec.gpu_type, groups=owned, topology=spec.topology)
     sets.width(spec.topology)
-    installed = list(enumerate(cluster.installed))
+    islands = Islands.of(cluster) if is_island(spec.topology) else None
+    installed = list(enumerate(cluster.installed if islands is None else islands.sizes))
     places = (sum(g for n, g in installed if nodes >> n & 1) for nodes in sets.near(shape))
     most = max(places, default=0)
     if demands(spec.topology) and spec.gpus > most:

@@ -41,8 +41,10 @@ class _Claim:
 class GpuAssignment:
     """The workers that the plan puts on each GPU: (node, GPU) -> job -> worker."""
 
-    def __init__(self, installed: Sequence[int]) -> None:
+    def __init__(self, installed: Sequence[int], island_sizes: Sequence[int] = ()) -> None:
+        """Takes the GPUs of each node, and the size of its islands where the cluster has some."""
         self._installed = installed
+        self._island_sizes = island_sizes
         self.on: dict[Gpu, dict[int, int]] = {}
         self.members: dict[int, tuple[GangMember, ...]] = {}
         self._names: dict[int, dict[Gpu, int]] = {}
@@ -106,7 +108,7 @@ class GpuAssignment:
                 if slot.gpu >= 0:
                     continue
                 if again and (slot.node, slot.name) not in self._gpu_of:
-                    gpus = [g for g in unused if g[0] == slot.node and self._is_open(g, taken)]
+                    gpus = [g for g in unused if self._suits(slot, g) and self._is_open(g, taken)]
                 else:
                     gpus = self._same_name(claim, slot, taken)
                 if gpus:
@@ -126,6 +128,13 @@ class GpuAssignment:
     def _is_open(self, gpu: Gpu, taken: set[Gpu]) -> bool:
         return gpu not in taken and gpu not in self.on
 
+    def _suits(self, slot: _Slot, gpu: Gpu) -> bool:
+        """True if a GPU is of the slot's node, and of the island of the GPU that the plan names."""
+        if gpu[0] != slot.node or slot.name < 0 or not self._island_sizes:
+            return gpu[0] == slot.node
+        size = self._island_sizes[slot.node]
+        return gpu[1] // size == slot.name // size
+
     def _claim(self, job: int, slot: _Slot, taken: set[Gpu]) -> None:
         taken.add((slot.node, slot.gpu))
         if slot.name >= 0:
@@ -143,6 +152,8 @@ class GpuAssignment:
         ]
         if not free:
             raise DovetailError(f"the plan wants more GPUs of node {slot.node} than it has")
+        # The plan's island is the node's.
+        free = [gpu for gpu in free if self._suits(slot, (slot.node, gpu))] or free
         # A GPU that no worker is on saves the wait for one that leaves.
         return min(free, key=lambda gpu: (not vacant(slot.node, gpu), gpu != slot.name, gpu))
 

@@ -132,7 +132,7 @@ def take(
 def hold(occupancy: Occupancy, job: int, spans: Spans) -> bool:
     """Occupies the GPUs of a gang; False where a quota or a host refuses."""
     try:
-        occupancy.hold(job, Placement(spans))
+        occupancy.hold(job, occupancy.on_islands(job, Placement(spans), None))
     except IllegalPlan:
         return False
     return True

@@ -161,8 +161,8 @@ def _most_first(span: tuple[int, int]) -> tuple[int, int]:
 @lru_cache(maxsize=64)
 def _links(cluster: Cluster) -> tuple[Links, ...]:
     """Returns, per node, the slowest links of a job on several nodes."""
-    across = min(link.bandwidth_bytes_per_s for link in cluster.links)
-    inside = [link.bandwidth_bytes_per_s for link in cluster.links if link.nodes == 1]
+    across = min(link.bandwidth_bytes_per_s for link in cluster.tree)
+    inside = [link.bandwidth_bytes_per_s for link in cluster.tree if link.nodes == 1]
     within = min(inside, default=across)
     return tuple(Links(within, across, gpus) for gpus in cluster.installed)
 

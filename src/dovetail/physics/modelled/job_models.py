@@ -11,6 +11,7 @@ from math import ceil
 import numpy as np
 
 from dovetail.core.cluster import Cluster
+from dovetail.core.islands import Islands
 from dovetail.core.job import Ints, JobTable, PipelineStage
 from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
@@ -19,7 +20,7 @@ from dovetail.physics.linear import LinearStructure
 from dovetail.physics.pipelines.pipeline import Pipelines
 from dovetail.physics.sharing.interleave import GrowingStages, InterleaveRule
 from dovetail.physics.sharing.pair_law import UNKNOWN_LOAD, GpuLoad
-from dovetail.physics.speed.throughput import fewest_steps, speed_relative
+from dovetail.physics.speed.throughput import across_islands, fewest_steps, speed_relative
 from dovetail.physics.zoo.models import Catalogue
 from dovetail.physics.zoo.profile import ModelProfile
 
@@ -45,6 +46,8 @@ class JobModels:
         self.gpus_per_node = max(g.gpus_per_node for g in cluster.groups)
         self.gpus: list[int] = []
         self.profile: list[ModelProfile | None] = []
+        self._islands = Islands.of(cluster)
+        self._island_speedup = cluster.island_speedup
         self._mixed = len({g.gpu_type for g in cluster.groups}) > 1
         self.kinds = Kinds(self._keys(jobs, 0))
         self.kind = self.kinds.numbers
@@ -100,6 +103,26 @@ class JobModels:
 
     def relative(self, job: int, placement: Placement, done_s: float) -> float:
         """Returns the speed of a job with a model as placed, each worker on a GPU to itself."""
+        speed = self._on_nodes(job, placement, done_s)
+        if (
+            self._islands is None
+            or self.by_count
+            or not self._islands.crossed_needlessly(placement)
+        ):
+            return speed
+        profile, gpus = self.profile[job], placement.gpus
+        assert profile is not None
+        per_gpu = (placement.batch_size or self.batch[self.kind[job]]) / gpus
+        return speed / across_islands(
+            profile,
+            gpus=gpus,
+            batch_per_gpu=per_gpu,
+            accumulation_steps=max(placement.accumulation_steps, fewest_steps(profile, per_gpu)),
+            speedup=self._island_speedup,
+        )
+
+    def _on_nodes(self, job: int, placement: Placement, done_s: float) -> float:
+        """Returns the speed of a job on its nodes, each an island."""
         gpus, steps = placement.gpus, placement.accumulation_steps
         nodes = self.well_placed_nodes(job, gpus) if self.by_count else placement.nodes
         if placement.batch_size:

@@ -48,7 +48,7 @@ class Pipelines:
         self._model: list[Pipelined | None] = []
         self.graphs: list[Graph] = []
         self._cluster = cluster
-        rings = Network.of(cluster.links)
+        rings = Network.of(cluster.tree)
         self._intra = rings.within.bandwidth_bytes_per_s
         self._nic = rings.across.bandwidth_bytes_per_s
         self._packed = self._links(max(g.gpus_per_node for g in cluster.groups))

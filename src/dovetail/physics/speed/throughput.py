@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -116,6 +117,35 @@ def stretched(
         for scale in (1.0, factor)
     )
     return after_s / before_s
+
+
+@lru_cache(maxsize=4096)
+def across_islands(
+    profile: ModelProfile,
+    *,
+    gpus: int,
+    batch_per_gpu: float,
+    accumulation_steps: int,
+    speedup: float,
+) -> float:
+    """Returns an iteration across the islands of a node over one inside an island.
+
+    The ring inside a node, as the profile has it, counts as that of an island; across islands it
+    has the bandwidth over `speedup`.
+    """
+    gradient_bytes, ring = profile.gradient_bytes.value, profile.network.value.within
+    slower = replace(ring, bandwidth_bytes_per_s=ring.bandwidth_bytes_per_s / speedup)
+    inside_s, across_s = (
+        compute.iteration_s(
+            profile.compute[0][1].value,
+            batch=batch_per_gpu,
+            steps=accumulation_steps,
+            comm_s=one.all_reduce_s(gpus, gradient_bytes),
+            overlap=profile.overlap.value,
+        )
+        for one in (ring, slower)
+    )
+    return across_s / inside_s
 
 
 def footprint_bytes(

@@ -82,8 +82,8 @@ class Format:
     read: Callable[[Path, ReadOptions], Rows] = field(repr=False)
     join: Callable[[Sequence[Path], ReadOptions], Rows] | None = field(default=None, repr=False)
     needs: str = ""
-    parquet: bool = False
-    """Whether files of this format are Parquet, not text."""
+    parquet: bool | None = False
+    """Whether files of this format are Parquet, not text; None: either."""
 
 
 def step_times(path: Path, options: ReadOptions, models: pl.Series, gpus: pl.Series) -> pl.Series:

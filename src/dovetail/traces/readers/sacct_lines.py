@@ -56,6 +56,11 @@ def is_sacct(lines: Sequence[str], path: Path) -> bool:
     return any(_is_row(_split(line, s)) for s in SEPARATORS for line in lines[:_BEFORE_HEADER_MAX])
 
 
+def are_columns(names: Sequence[str]) -> bool:
+    """True if these are names of columns of sacct, that of the job among them."""
+    return bool({"JobID", "JobIDRaw"}.intersection(names)) and len(_KNOWN.intersection(names)) >= 2
+
+
 def whole_rows(path: Path, columns: Sequence[str], refused: Refusals) -> tuple[pl.DataFrame, int]:
     """Returns the rows that have a value for each column and a `line`, and how many rows were read.
 
@@ -94,7 +99,7 @@ def _layout(
         names = _split(first[position], separator)
         while names and not names[-1]:
             names.pop()
-        _check_columns(f"{path}, line {lines['line'][position]}", names)
+        check_columns(f"{path}, line {lines['line'][position]}", names)
         return names, separator, position + 1, first[position]
     counted = [(n, s, len(_values(t, s))) for n, t in enumerate(first) for s in SEPARATORS
                if _is_row(_split(t, s))]  # fmt: skip
@@ -109,7 +114,7 @@ def _layout(
         raise InputError(where, f"has no header, and {width} values are not sacct's list", mend)
     if separator != "," and width != len(names):
         raise InputError(where, f"has {width} values for the {len(names)} names in --columns")
-    _check_columns("--columns" if columns else where, names)
+    check_columns("--columns" if columns else where, names)
     return names, separator, above, ""
 
 
@@ -118,8 +123,7 @@ def _header(lines: Sequence[str]) -> tuple[int, str] | None:
     for position, line in enumerate(lines[:_BEFORE_HEADER_MAX]):
         if "JobID" in line:
             for separator in SEPARATORS:
-                names = set(_split(line, separator))
-                if {"JobID", "JobIDRaw"} & names and len(names & _KNOWN) >= 2:
+                if are_columns(_split(line, separator)):
                     return position, separator
         if any(_is_row(_split(line, separator)) for separator in SEPARATORS):
             return None
@@ -143,7 +147,7 @@ def _values(line: str, separator: str) -> list[str]:
     return values[:-1] if len(values) == len(FIELDS) + 1 and not values[-1] else values
 
 
-def _check_columns(where: str, names: list[str]) -> None:
+def check_columns(where: str, names: list[str]) -> None:
     """Raises InputError with the one list of columns if a needed one is missing."""
     have = set(names)
     needed = {

@@ -11,11 +11,12 @@ import numpy as np
 import polars as pl
 
 from dovetail.traces.assemble import held_note
-from dovetail.traces.canonical import trace_name
+from dovetail.traces.canonical import is_parquet, trace_name
 from dovetail.traces.clock import REPEATED_HOUR, SKIPPED_HOUR, Moments, moments
 from dovetail.traces.gpu_types import with_types_of_places
 from dovetail.traces.readers.format import Format, Head, ReadOptions, refuse
-from dovetail.traces.readers.sacct_lines import DAMAGED_AGAIN, is_sacct, whole_rows
+from dovetail.traces.readers.sacct_lines import DAMAGED_AGAIN, are_columns, is_sacct, whole_rows
+from dovetail.traces.readers.sacct_parquet import stored_rows
 from dovetail.traces.readers.sacct_requeues import one_row_a_job
 from dovetail.traces.readers.sacct_values import (
     by_distinct,
@@ -52,6 +53,8 @@ _ROUNDED_S = 2.0
 
 
 def _matches(head: Head) -> bool:
+    if head.parquet:
+        return are_columns(head.columns)
     # UTF-16 arrives as UTF-8, and a file may be cut within its last character.
     return is_sacct(head.text.decode("utf-8-sig", "replace").split("\n"), head.path)
 
@@ -109,7 +112,10 @@ def _read_log(
 ) -> _Log:
     """Returns the rows that are not steps. With several files, each row names its own."""
     own = Refusals()
-    table, read = whole_rows(path, options.columns, own)
+    if is_parquet(path):
+        table, read = stored_rows(path, options.columns, own)
+    else:
+        table, read = whole_rows(path, options.columns, own)
     if "JobID" not in table.columns:
         table = table.rename({"JobIDRaw": "JobID"})
     table = refuse(table, table["JobID"].str.contains(".", literal=True), "job step", own)
@@ -262,4 +268,11 @@ def _canonical(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-SLURM = Format("slurm", "Slurm accounting (sacct -P, bars between values)", _matches, _read, _join)
+SLURM = Format(
+    "slurm",
+    "Slurm accounting (sacct -P, or its columns in Parquet)",
+    _matches,
+    _read,
+    _join,
+    parquet=None,
+)
