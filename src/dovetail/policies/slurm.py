@@ -12,13 +12,14 @@ Stops running jobs: with `preempt_mode=requeue`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dovetail.core.messages import Reason
 from dovetail.core.order import Order
 from dovetail.core.passes import Because, behind
-from dovetail.core.policy import Decision, register
+from dovetail.core.policy import Decision, Kept, register
 from dovetail.core.units import NEVER_S
 from dovetail.core.view import View
 from dovetail.mechanisms.slurm.backfill_pass import BackfillPass
@@ -45,6 +46,15 @@ class Slurm(SlurmParameters):
     def powers(self) -> frozenset[str]:
         """Returns `preempt` if jobs of one QOS may stop jobs of another."""
         return frozenset({"preempt"}) if self.preempts else frozenset()
+
+    def keep(self, memory: object, name_of: Callable[[int], str]) -> Kept:
+        """Returns what outlives a controller: the usage of users, and until when jobs are held."""
+        assert isinstance(memory, SlurmState)
+        return memory.kept(name_of)
+
+    def recall(self, kept: Kept, row_of: Mapping[str, int]) -> SlurmState:
+        """Returns the first memory after that of an earlier controller."""
+        return SlurmState.of(kept, row_of)
 
     def decide(self, view: View, memory: object) -> Decision:
         """Runs the passes that are due; wakes for the next one that could start a job."""

@@ -29,8 +29,9 @@ def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> SlurmState:
     if site is None or site.cluster is not view.cluster:
         site = Site.of(view.cluster)
     last_s, news_s = last_backfill_s(state, p.bf_interval, now)
-    shares = state.shares.at(p, now)
-    computed = p.ranks_by_time and shares.calculated_s != state.shares.calculated_s
+    before = _counted(p, site, state)
+    shares = before.at(p, now)
+    computed = p.ranks_by_time and shares.calculated_s != before.calculated_s
     shares = _with_running(p, site, view, shares)
     queue, fresh = _with_waiting(view, state.queue)
     if p.priority_weight_fairshare:
@@ -59,6 +60,13 @@ def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> SlurmState:
         main_due_s=min(state.main_due_s, due_s),
         dirty=state.dirty or news,
     )
+
+
+def _counted(p: SlurmParameters, site: Site, state: SlurmState) -> FairShares:
+    """Returns the usage of the memory, or that which an earlier controller kept."""
+    if state.recalled is None or not p.priority_weight_fairshare:
+        return state.shares
+    return state.recalled.shares(p, site)
 
 
 def _completing(p: SlurmParameters, view: View, state: SlurmState) -> Completing:
