@@ -47,6 +47,57 @@ def of_parts(**changes: object) -> Cluster:
     return Cluster(groups, queues=queues, **changes)  # type: ignore[arg-type]
 
 
+# Jobs in several partitions.
+
+
+def tiered_parts(**limits: object) -> Cluster:
+    """Returns `of_parts` with the jobs of `long` before those of `short`."""
+    parts = of_parts()
+    short, long = parts.queues
+    long = replace(long, priority_tier=2, **limits)  # type: ignore[arg-type]
+    return replace(parts, queues=(short, long))
+
+
+def in_queues(rows: list[Row], queues: list[str], cluster: Cluster, policy: str = "slurm") -> Story:
+    return tenants(rows, cluster, policy, queue=queues)
+
+
+def test_a_job_of_several_partitions_starts_in_the_first_with_room() -> None:
+    rows = [hours(4, 2), hours(4, 3), hours(2, 1), hours(2, 1), hours(4, 1)]
+    story = in_queues(rows, ["short", "long", "short,long", "long,short", "long"], of_parts())
+    # Jobs 2 and 3 start when the node of `short` is free, an hour before that of `long`.
+    assert starts(story) == [0, 0, 2 * HOUR, 2 * HOUR, 3 * HOUR]
+
+
+def test_a_gang_of_several_partitions_runs_in_one_of_them() -> None:
+    # Two GPUs are free in each partition: not four in either.
+    rows = [hours(2, 2), hours(2, 3), hours(4, 1)]
+    for policy in ("slurm", "fifo", "backfill"):
+        story = in_queues(rows, ["short", "long", "long,short"], of_parts(), policy)
+        assert starts(story)[2] == 2 * HOUR, policy
+
+
+def test_each_partition_of_a_job_has_its_own_tier_and_limits() -> None:
+    rows = [hours(4, 1), hours(4, 1), hours(4, 1, submit_s=1.0), hours(4, 1, submit_s=2.0)]
+    queues = ["short", "long", "short,long", "long"]
+    # Its row in `long` is of the higher tier, so job 2 takes the node that job 3 waits for.
+    assert starts(in_queues(rows, queues, tiered_parts())) == [0, 0, HOUR, 2 * HOUR]
+    assert starts(in_queues(rows, queues, of_parts())) == [0, 0, HOUR, HOUR]
+    limited = tiered_parts(limits=(("", 2),))
+    rows = [hours(2, 1), hours(2, 2, submit_s=60.0), hours(2, 1, submit_s=120.0)]
+    queues = ["long", "long,short", "long"]
+    # Job 1 goes to `short`: `long` is at its limit. There it counts no more against it.
+    found = starts(in_queues(rows, queues, limited))
+    assert found[0] == 0 and found[1] < 120 and found[2] == pytest.approx(HOUR, abs=61)
+
+
+def test_a_job_waits_where_some_of_its_partitions_lets_it_start_first() -> None:
+    rows = [hours(4, 5), hours(4, 1), hours(4, 1, submit_s=60.0), hours(4, 1, submit_s=61.0)]
+    queues = ["long", "short", "long,short", "short"]
+    found = starts(in_queues(rows, queues, of_parts()))
+    assert found[2] == pytest.approx(HOUR, abs=61) and found[3] == pytest.approx(2 * HOUR, abs=61)
+
+
 # Backfill.
 
 

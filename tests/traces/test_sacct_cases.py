@@ -426,6 +426,20 @@ def test_a_hold_before_a_later_run_is_no_waiting(tmp_path: Path) -> None:
     assert service == recorded_holdings(trace, None, "log")[0].gpu_s == 2 * 2 * 3600.0
 
 
+def test_a_requeued_job_that_waited_for_several_partitions_is_of_the_one_it_ran_in(
+    tmp_path: Path,
+) -> None:
+    rows = (
+        row("7", "PREEMPTED", "10:00:00", "10:10:00", "11:10:00", "01:00:00"),
+        row(
+            "7", "CANCELLED by 1000", "11:10:00", "-", "12:00:00", "00:00:00", nodes="None assigned"
+        ),
+    )
+    trace = read(tmp_path, rows[0], rows[1].replace("|gpu|", "|gpu,spot|"))
+    assert trace.jobs.queue.texts() == ["gpu"]
+    assert recorded(trace).wait_s.tolist() == [3600.0]
+
+
 def test_a_slice_keeps_the_wait_of_a_job_that_was_submitted_before_it(tmp_path: Path) -> None:
     trace = read(
         tmp_path,

@@ -62,7 +62,8 @@ class Slurm(SlurmParameters):
         state = caught_up(self, view, memory)
         assert state.site is not None
         draft = view.plan.draft()
-        c = SchedulingPass(view, draft, self, state.site, state.completing.nodes)
+        nodes = state.completing.nodes
+        c = SchedulingPass(view, draft, self, state.site, nodes, state.partitions)
         waits = {job for job, begin_s in state.begins.items() if begin_s > view.now}
         head = -1
         if state.main_due_s <= view.now + ROUNDING_S:

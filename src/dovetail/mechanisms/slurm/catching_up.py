@@ -53,6 +53,7 @@ def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> SlurmState:
         queue=queue,
         begins=_begins(p, view, state.begins),
         completing=_completing(p, view, state),
+        partitions=_still_running(view, state.partitions),
         decided_s=now,
         backfilled_s=last_s,
         news_s=min(news_s, now) if news else news_s,
@@ -60,6 +61,12 @@ def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> SlurmState:
         main_due_s=min(state.main_due_s, due_s),
         dirty=state.dirty or news,
     )
+
+
+def _still_running(view: View, partitions: Mapping[int, str]) -> Mapping[int, str]:
+    if not partitions:
+        return partitions
+    return {job: name for job, name in partitions.items() if job in view.running}
 
 
 def _counted(p: SlurmParameters, site: Site, state: SlurmState) -> FairShares:
@@ -106,8 +113,15 @@ def after(p: SlurmParameters, view: View, c: SchedulingPass, state: SlurmState) 
         stopped = [(job, now) for job in c.stopped]
         queue = queue.joined(p, state.site, view.jobs, shares, stopped)
         queue = queue.ranked(p, state.site, view.jobs, shares)
+    partitions = {job: name for job, name in c.partitions.items() if job in c.draft.placed}
     return replace(
-        state, shares=shares, queue=queue, begins=begins, news_s=min(state.news_s, now), dirty=True
+        state,
+        shares=shares,
+        queue=queue,
+        begins=begins,
+        partitions=partitions,
+        news_s=min(state.news_s, now),
+        dirty=True,
     )
 
 
@@ -138,7 +152,7 @@ def _with_waiting(view: View, queue: RankedQueue) -> tuple[RankedQueue, list[int
     changes, waiting = view.changes, view.waiting
     queue = queue.without(changes.ended)
     fresh = list(dict.fromkeys([*changes.arrived, *changes.evicted]))
-    if len(queue) + len(fresh) != len(waiting) or any(job not in waiting for job in fresh):
+    if queue.job_count + len(fresh) != len(waiting) or any(job not in waiting for job in fresh):
         known = queue.jobs.tolist()
         queue = queue.without([job for job in known if job not in waiting])
         known = set(known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
 
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.placement import Spans
@@ -24,13 +25,21 @@ class SchedulingPass:
     """The draft of one decision, and what it has started and stopped."""
 
     def __init__(
-        self, view: View, draft: Draft, p: SlurmParameters, site: Site, completing: int = 0
+        self,
+        view: View,
+        draft: Draft,
+        p: SlurmParameters,
+        site: Site,
+        completing: int = 0,
+        partitions: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         self.view = view
         self.draft = draft
         self.p = p
         self.site = site
         self.completing = completing
+        # Of jobs that name several: where each runs, or is tried now.
+        self.partitions = dict(partitions)
         self.now_s = int(view.now)
         self.started: list[int] = []
         self.stopped: list[int] = []
@@ -39,7 +48,7 @@ class SchedulingPass:
     @cached_property
     def limits(self) -> Limits:
         """The limits, with what the draft holds of them."""
-        return Limits.of(self.site, self.view.jobs, self.draft.placed)
+        return Limits.of(self.site, self.view.jobs, self.draft.placed, self.partitions)
 
     @cached_property
     def open_nodes(self) -> int:
@@ -48,8 +57,14 @@ class SchedulingPass:
         return self.site.nodes & ~sum(1 << node for node in closed)
 
     def partition_of(self, job: int) -> str:
-        """Returns the name of a job's partition."""
-        return self.view.jobs.queue[job]
+        """Returns the name of a job's partition, of several that which is tried."""
+        return self.partitions.get(job) or self.view.jobs.queue[job]
+
+    def try_in(self, job: int, choice: int) -> None:
+        """Lets a job that names several partitions be tried in one of them."""
+        listed = self.site.partitions_of(self.view.jobs.queue[job])
+        if len(listed) > 1:
+            self.partitions[job] = listed[choice]
 
     def nodes_of(self, job: int) -> int:
         """Returns the nodes of a job's partition that have its type of GPUs.
@@ -58,6 +73,9 @@ class SchedulingPass:
         """
         occupancy, shape = self.draft.occupancy, self.view.shape(job)
         sets = [one & self.site.nodes for one in occupancy.node_sets.near(shape)]
+        if job in self.partitions:
+            own = self.site.nodes_for(self.partitions[job])
+            sets = list(dict.fromkeys(filter(None, (one & own for one in sets))))
         if len(sets) < 2:
             return sets[0] if sets else 0
         for gpus in (occupancy.free, self.view.cluster.capacity):

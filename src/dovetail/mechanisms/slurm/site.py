@@ -11,6 +11,7 @@ from functools import cmp_to_key
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
+from dovetail.core.node_sets import queues_of
 from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
 from dovetail.core.units import NEVER_S
 
@@ -85,6 +86,12 @@ class Site:
             levels=_levels(qos),
         )
 
+    def partitions_of(self, queue: str) -> tuple[str, ...]:
+        """Returns the partitions that a job names: `a,b` are two."""
+        if "," not in queue or queue in self.queues:
+            return (queue,)
+        return queues_of(queue)
+
     def nodes_for(self, queue: str) -> int:
         """Returns the nodes of a partition."""
         return self.nodes_of_queue.get(queue, self.nodes)
@@ -130,17 +137,16 @@ class Site:
         return compare
 
 
-def sorted_by(compare: Callable[[int, int], int], jobs: Sequence[int]) -> list[int]:
-    """Returns jobs that are in order of priority, with preemptors before what they may preempt.
+def places_by(compare: Callable[[int, int], int], jobs: Sequence[int]) -> list[int]:
+    """Returns the places of jobs in order of priority, preemptors before what they may preempt.
 
     As in Slurm a merge sort whose comparison asks for preemption first and then for priority.
     """
-    rank = {job: place for place, job in enumerate(jobs)}
 
     def before(one: int, other: int) -> int:
-        return compare(one, other) or rank[one] - rank[other]
+        return compare(jobs[one], jobs[other]) or one - other
 
-    return sorted(jobs, key=cmp_to_key(before))
+    return sorted(range(len(jobs)), key=cmp_to_key(before))
 
 
 def _union(sets: Iterable[int]) -> int:

@@ -155,6 +155,9 @@ def _merged(columns: list[str]) -> list[pl.Expr]:
         "held_again_s": _held_again_s().sum(),
     }
     special["gpus"] = pl.coalesce(special["gpus"], pl.col("gpus").last())
+    # A row that never started names all partitions that it waited for, as in `a,b`.
+    ran_in = pl.col("queue").filter(pl.col("start_s").is_not_null()).last()
+    special["queue"] = pl.coalesce(ran_in, pl.col("queue").last())
     return [special.get(c, pl.col(c).last()).alias(c) for c in columns]
 
 
