@@ -47,6 +47,56 @@ def of_parts(**changes: object) -> Cluster:
     return Cluster(groups, queues=queues, **changes)  # type: ignore[arg-type]
 
 
+# Grace and exemption from preemption.
+
+
+def graced(**low: float) -> Cluster:
+    """Returns four GPUs, where jobs of `high` may stop those of `low`."""
+    kinds = (QosSpec("low", **low), QosSpec("high", priority=10, preempts=("low",)))  # type: ignore[arg-type]
+    return Cluster((NodeGroup("all", 1, 4),), qos=kinds)
+
+
+TAKES = "slurm:preempt_mode=requeue"
+
+
+def test_a_job_runs_on_for_its_grace_time_before_it_is_stopped() -> None:
+    rows = [hours(4, 2), hours(4, 1, submit_s=600.0)]
+    story = tenants(rows, graced(grace_s=300.0), TAKES, qos=["low", "high"])
+    ((stopped_s, *_),) = story.stops(0)
+    assert 900.0 <= stopped_s <= 905.0
+    assert stopped_s <= starts(story)[1] <= stopped_s + 4
+    # The one that ends by itself meanwhile is not stopped, and the other need not wait.
+    rows = [Row(4, 700.0, time_limit_s=2 * HOUR), hours(4, 1, submit_s=600.0)]
+    story = tenants(rows, graced(grace_s=300.0), TAKES, qos=["low", "high"])
+    assert not story.stops(0) and starts(story)[1] == pytest.approx(700.0, abs=4)
+
+
+def test_a_job_whose_grace_began_is_stopped_though_nobody_needs_its_gpus_any_more() -> None:
+    # Two jobs of 2 GPUs; one is warned for job 2. The other ends, job 2 starts there.
+    rows = [hours(2, 2), Row(2, 660.0, time_limit_s=2 * HOUR), hours(2, 1, submit_s=600.0)]
+    story = tenants(rows, graced(grace_s=300.0), TAKES, qos=["low", "high", "high"])
+    assert starts(story)[2] == pytest.approx(660.0, abs=31)
+    assert [t for t, *_ in story.stops(0)] == pytest.approx([900.0], abs=5)
+
+
+@pytest.mark.parametrize(
+    ("policy", "low", "until_s"),
+    [
+        (f"{TAKES},preempt_exempt_time=30", {}, 1800.0),
+        (f"{TAKES},preempt_exempt_time=30", {"exempt_s": 900.0}, 900.0),
+        (f"{TAKES},preempt_exempt_time=30", {"exempt_s": 0.0}, 600.0),
+        (TAKES, {"exempt_s": 900.0, "grace_s": 60.0}, 960.0),
+    ],
+)
+def test_a_job_may_not_be_stopped_before_its_exempt_time_is_over(
+    policy: str, low: dict[str, float], until_s: float
+) -> None:
+    rows = [hours(4, 2), hours(4, 1, submit_s=600.0)]
+    story = tenants(rows, graced(**low), policy, qos=["low", "high"])
+    # A pass over all jobs comes every 60 s.
+    assert until_s <= starts(story)[1] <= until_s + 61
+
+
 # Jobs in several partitions.
 
 
@@ -468,7 +518,8 @@ def test_it_knows_limits_and_no_lengths() -> None:
         ("slurm:bf_interval=0", "bf_interval is at least 1"),
         ("slurm:priority_max_age=UNLIMITED", "priority_max_age is a finite time"),
         ("slurm:priority_max_age=soon", "a time is written as in slurm.conf"),
-        ("slurm:preempt_mode=cancel", "preempt_mode is off or requeue"),
+        ("slurm:preempt_mode=cancel", "a policy cannot end jobs; requeue stops the same ones"),
+        ("slurm:preempt_mode=suspend", "a suspended job keeps its GPUs"),
         ("slurm:priority_weight_age=-1", "priority_weight_age is a number of 0 or more"),
         ("slurm:bf_continue=true", "no parameter 'bf_continue'"),
     ],

@@ -23,7 +23,7 @@ from dovetail.core.policy import Decision, Kept, register
 from dovetail.core.units import NEVER_S
 from dovetail.core.view import View
 from dovetail.mechanisms.slurm.backfill_pass import BackfillPass
-from dovetail.mechanisms.slurm.catching_up import after, caught_up
+from dovetail.mechanisms.slurm.catching_up import after, caught_up, exemptions_s
 from dovetail.mechanisms.slurm.cycles import ROUNDING_S
 from dovetail.mechanisms.slurm.main_pass import MainPass
 from dovetail.mechanisms.slurm.parameters import SlurmParameters, slurm_seconds
@@ -63,7 +63,7 @@ class Slurm(SlurmParameters):
         assert state.site is not None
         draft = view.plan.draft()
         nodes = state.completing.nodes
-        c = SchedulingPass(view, draft, self, state.site, nodes, state.partitions)
+        c = SchedulingPass(view, draft, self, state.site, nodes, state.partitions, state.ending)
         waits = {job for job, begin_s in state.begins.items() if begin_s > view.now}
         head = -1
         if state.main_due_s <= view.now + ROUNDING_S:
@@ -71,7 +71,7 @@ class Slurm(SlurmParameters):
         state = self._backfilled(view, c, state, waits)
         because = self._because(view, c, state, head)
         state = after(self, view, c, state)
-        changed = bool(c.started)
+        changed = bool(c.started or c.stopped)
         wake_at = self._wake_at(view, state)
         return Decision(draft if changed else None, state, wake_at, because)
 
@@ -121,14 +121,16 @@ class Slurm(SlurmParameters):
         return (Reason("AccountingPolicy"),)
 
     def _wake_at(self, view: View, state: SlurmState) -> float:
-        """Returns when the next pass is due that could start a job."""
+        """Returns when the next pass is due that could start a job, or a grace is over."""
+        over_s = min((end_s for end_s in state.ending.values()), default=NEVER_S)
         if not len(state.queue):
-            return NEVER_S
+            return over_s
         assert state.site is not None
-        due_s = [state.main_due_s, state.site.next_boundary_s(view.now)]
+        due_s = [over_s, state.main_due_s, state.site.next_boundary_s(view.now)]
         if state.dirty:
             due_s.append(state.cycles.backfill_s(state.backfilled_s, self.bf_interval, view.now))
         if self.ranks_by_time:
             due_s.append(state.shares.calculated_s + slurm_seconds(self.priority_calc_period))
         due_s += [begin_s for begin_s in state.begins.values() if begin_s > view.now]
+        due_s += [until_s for until_s in exemptions_s(self, state.site, view) if until_s > view.now]
         return min(due for due in due_s if due > view.now)

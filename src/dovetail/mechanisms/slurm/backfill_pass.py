@@ -239,7 +239,7 @@ class BackfillPass:
         fresh = job not in c.view.running
         start_s = c.view.now if fresh else c.view.progress.running_since_s(job)
         spans = c.draft.placed[job].spans
-        end_s = int(start_s + c.limit_s(job))
+        end_s = int(min(start_s + c.limit_s(job), c.ending.get(job, inf)))
         return LimitEnd(end_s, job, node_bits(spans), spans, c.view.shape(job))
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from dovetail.core.units import NEVER_S
 from dovetail.core.view import View
 from dovetail.mechanisms.slurm.completing import Completing
+from dovetail.mechanisms.slurm.cycles import ROUNDING_S
 from dovetail.mechanisms.slurm.fair_share import FairShares
-from dovetail.mechanisms.slurm.parameters import SlurmParameters
+from dovetail.mechanisms.slurm.parameters import SlurmParameters, slurm_seconds
 from dovetail.mechanisms.slurm.ranked_queue import RankedQueue
 from dovetail.mechanisms.slurm.scheduling_pass import SchedulingPass
 from dovetail.mechanisms.slurm.site import Site
@@ -25,9 +26,7 @@ from dovetail.mechanisms.slurm.state import SlurmState, last_backfill_s
 def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> SlurmState:
     """Returns the memory as of now."""
     now = view.now
-    site = state.site
-    if site is None or site.cluster is not view.cluster:
-        site = Site.of(view.cluster)
+    site = _site(view, state)
     last_s, news_s = last_backfill_s(state, p.bf_interval, now)
     before = _counted(p, site, state)
     shares = before.at(p, now)
@@ -43,9 +42,13 @@ def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> SlurmState:
         unranked, queue = queue.jobs, queue.ranked(p, site, view.jobs, shares)
         moved = computed and not np.array_equal(unranked, queue.jobs)
     happened = _happened(view, site, state)
-    begun = any(begin_s <= now for begin_s in state.begins.values())
+    begun = _due_again(p, site, view, state)
     news = happened or begun or moved or bool(fresh)
-    due_s = _main_due_s(p, state, now, fresh=bool(fresh), happened=happened, later=moved or begun)
+    ending, graceless = _ending(view, state.ending)
+    due_s = _main_due_s(
+        p, state, now, fresh=bool(fresh), happened=happened or graceless, later=moved or begun
+    )
+    news = news or graceless
     return SlurmState(
         site=site,
         cycles=state.cycles,
@@ -53,6 +56,7 @@ def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> SlurmState:
         queue=queue,
         begins=_begins(p, view, state.begins),
         completing=_completing(p, view, state),
+        ending=ending,
         partitions=_still_running(view, state.partitions),
         decided_s=now,
         backfilled_s=last_s,
@@ -63,10 +67,41 @@ def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> SlurmState:
     )
 
 
+def _ending(view: View, ending: Mapping[int, float]) -> tuple[Mapping[int, float], bool]:
+    """Returns the running jobs in their grace, and whether that of one is over now."""
+    if not ending:
+        return ending, False
+    left = {job: end_s for job, end_s in ending.items() if job in view.running}
+    return left, any(end_s <= view.now + ROUNDING_S for end_s in left.values())
+
+
+def _due_again(p: SlurmParameters, site: Site, view: View, state: SlurmState) -> bool:
+    """True if a requeued job may begin, or a running one may be stopped, from now on."""
+    if any(begin_s <= view.now for begin_s in state.begins.values()):
+        return True
+    return any(state.decided_s < until_s <= view.now for until_s in exemptions_s(p, site, view))
+
+
+def exemptions_s(p: SlurmParameters, site: Site, view: View) -> list[float]:
+    """Returns when running jobs may be stopped first, none if all may from their start."""
+    usual_s = slurm_seconds(p.preempt_exempt_time)
+    if not p.preempts or not (usual_s or any(qos.exempt_s for qos in site.qos.values())):
+        return []
+    qos, since_s = view.jobs.qos, view.progress.running_since_s
+    return [site.exempt_until_s(qos[job], since_s(job), usual_s) for job in view.running]
+
+
 def _still_running(view: View, partitions: Mapping[int, str]) -> Mapping[int, str]:
     if not partitions:
         return partitions
     return {job: name for job, name in partitions.items() if job in view.running}
+
+
+def _site(view: View, state: SlurmState) -> Site:
+    """Returns the site of the memory, a new one if nodes changed."""
+    if state.site is None or state.site.cluster is not view.cluster:
+        return Site.of(view.cluster)
+    return state.site
 
 
 def _counted(p: SlurmParameters, site: Site, state: SlurmState) -> FairShares:
@@ -99,7 +134,9 @@ def _main_due_s(
 
 def after(p: SlurmParameters, view: View, c: SchedulingPass, state: SlurmState) -> SlurmState:
     """Returns the memory with the jobs that a decision started and stopped."""
-    if not c.started:
+    if c.ending != state.ending:
+        state = replace(state, ending=MappingProxyType(c.ending))
+    if not c.started and not c.stopped:
         return state
     assert state.site is not None
     now, shares = view.now, state.shares

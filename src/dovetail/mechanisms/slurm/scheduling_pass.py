@@ -10,6 +10,7 @@ from dovetail.core.errors import IllegalPlan
 from dovetail.core.placement import Spans
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
+from dovetail.mechanisms.slurm.cycles import ROUNDING_S
 from dovetail.mechanisms.slurm.limits import Limits
 from dovetail.mechanisms.slurm.node_choice import FreeNodes, choose
 from dovetail.mechanisms.slurm.parameters import SlurmParameters
@@ -32,6 +33,7 @@ class SchedulingPass:
         site: Site,
         completing: int = 0,
         partitions: Mapping[int, str] = MappingProxyType({}),
+        ending: Mapping[int, float] = MappingProxyType({}),
     ) -> None:
         self.view = view
         self.draft = draft
@@ -43,7 +45,18 @@ class SchedulingPass:
         self.now_s = int(view.now)
         self.started: list[int] = []
         self.stopped: list[int] = []
+        # Jobs in their GraceTime, and when it is over.
+        self.ending = dict(ending)
+        self._end_grace()
         self.state = FreeNodes.now(draft.occupancy)
+
+    def _end_grace(self) -> None:
+        """Stops the jobs whose grace is over, whoever asked for them (`job_time_limit`)."""
+        for job, end_s in sorted(self.ending.items()):
+            if end_s <= self.view.now + ROUNDING_S and self.view.preemptible[job]:
+                self.draft.remove(job)
+                self.stopped.append(job)
+                del self.ending[job]
 
     @cached_property
     def limits(self) -> Limits:
@@ -128,9 +141,18 @@ class SchedulingPass:
         # The limits count the jobs that would be stopped, too, as in Slurm.
         if not self.limits.has_jobs_and_gpus_left(job):
             return OVER_LIMIT
-        if spans is None:
+        if spans is None or (takes is not None and self._in_grace(takes)):
             return BUSY
         return STARTED if self._place(job, spans, takes) else OVER_LIMIT
+
+    def _in_grace(self, takes: Takeover) -> bool:
+        """True if a job that is to be stopped may run on for a while; its grace begins now."""
+        qos = self.view.jobs.qos
+        for victim in takes.jobs:
+            grace_s = self.site.qos[qos[victim]].grace_s
+            if grace_s:
+                self.ending.setdefault(victim, self.view.now + grace_s)
+        return any(victim in self.ending for victim in takes.jobs)
 
     def _place(self, job: int, spans: Spans, takes: Takeover | None) -> bool:
         savepoint = self.draft.savepoint()

@@ -127,6 +127,11 @@ class Site:
         """True if jobs of a QOS may stop jobs of the other."""
         return other in self.qos.get(qos, NO_QOS).preempts
 
+    def exempt_until_s(self, qos: str, start_s: float, usual_s: float) -> float:
+        """Returns from when on a job that started may be stopped."""
+        own_s = self.qos.get(qos, NO_QOS).exempt_s
+        return start_s + (usual_s if own_s is None else own_s)
+
     def by_preemption(self, jobs: JobTable) -> Callable[[int, int], int]:
         """Returns a comparison that puts a job before those that it may preempt."""
 

@@ -30,6 +30,7 @@ class SlurmState:
 
     `main_s` is the last pass of the main scheduler; `begins` are the times before
     which requeued jobs may not start. `news_s` is the first change since the last backfill;
+    `ending` are running jobs in their GraceTime, and when it is over.
     `partitions` are those in which running jobs that name several were started.
     `dirty` says that another pass could start a job. `recalled` is the usage that an earlier
     controller kept, until the first decision.
@@ -41,6 +42,7 @@ class SlurmState:
     queue: RankedQueue = field(default_factory=RankedQueue)
     begins: Mapping[int, float] = field(default_factory=lambda: NO_BEGINS, hash=False)
     completing: Completing = field(default_factory=Completing)
+    ending: Mapping[int, float] = field(default_factory=lambda: NO_BEGINS, hash=False)
     partitions: Mapping[int, str] = field(default_factory=lambda: NO_PARTITIONS, hash=False)
     decided_s: float = -1.0
     backfilled_s: float = 0.0
