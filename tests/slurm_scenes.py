@@ -1,4 +1,5 @@
-"""Short scenes on a real Slurm: preemption by QOS, reservations, partitions with priority tiers.
+"""Short scenes on a real Slurm: preemption by QOS, grace, reservations, priority tiers, and jobs in
+several partitions.
 
 `slurm_records/NAME.scene` has what came of each, written by `python -m tests.slurm_scenes NAME` on
 Slurm 22.05.8: the lines of `scontrol show reservation`, and those of `sacct -D` behind a header.
@@ -36,6 +37,12 @@ class SceneJob:
     run_s: int
     limit_min: int = 1
     options: tuple[str, ...] = ()
+
+    @property
+    def partitions(self) -> str:
+        """Returns the partitions that it names."""
+        named = (option.partition("=") for option in self.options)
+        return next((names for key, _, names in named if key == "--partition"), "")
 
     @property
     def reservation(self) -> str:
@@ -170,7 +177,74 @@ TIERS = Scene(
     seconds=150.0,
 )
 
-SCENES = {"preemption": PREEMPTION, "reservations": RESERVATIONS, "tiers": TIERS}
+SEVERAL = Scene(
+    Site(
+        nodes=NODES,
+        partitions=(
+            "left Nodes=n1 Default=YES State=UP PriorityTier=1",
+            "right Nodes=n[2-3] State=UP PriorityTier=5",
+        ),
+        settings=SETTINGS,
+        tenants=TENANTS,
+    ),
+    jobs=tuple(
+        SceneJob(f"{i}-{names}", after_s, gpus, run_s, 1, (f"--partition={names}",))
+        for i, (names, after_s, gpus, run_s) in enumerate(
+            (
+                ("left", 0.0, 4, 30),
+                ("right", 1.0, 4, 45),
+                ("left,right", 2.0, 4, 15),
+                ("left,right", 4.0, 4, 12),
+                ("right", 5.0, 4, 10),
+                ("right,left", 6.0, 2, 20),
+                ("left", 7.0, 2, 10),
+                ("left,right", 8.0, 8, 10),
+                ("left,right", 20.0, 3, 15),
+            )
+        )
+    ),
+    seconds=110.0,
+)
+
+GRACE = Scene(
+    Site(
+        nodes=NODES[:2],
+        partitions=("all Nodes=ALL Default=YES State=UP",),
+        settings=(
+            *SETTINGS,
+            "PreemptType=preempt/qos",
+            "PreemptMode=REQUEUE",
+            "PreemptExemptTime=00:00:30",
+            "PriorityWeightQOS=1000",
+        ),
+        tenants=(
+            *("add qos low", "add qos high"),
+            "modify qos low set priority=10 gracetime=15",
+            "modify qos high set priority=100 preempt=low",
+            "add account lab",
+            "add user games account=lab qos=normal,low,high",
+        ),
+    ),
+    jobs=(
+        SceneJob("low-1", 0.0, 4, 110, 2, _qos("low")),
+        SceneJob("low-2", 1.0, 2, 110, 2, _qos("low")),
+        SceneJob("low-3", 2.0, 2, 110, 2, _qos("low")),
+        # Waits for the exempt time of low-1, then for its grace.
+        SceneJob("high-1", 12.0, 4, 25, 1, _qos("high")),
+        # After the exempt times: grace alone.
+        SceneJob("high-2", 60.0, 2, 50, 1, _qos("high")),
+        SceneJob("high-3", 64.0, 4, 10, 1, _qos("high")),
+    ),
+    seconds=135.0,
+)
+
+SCENES = {
+    "preemption": PREEMPTION,
+    "reservations": RESERVATIONS,
+    "tiers": TIERS,
+    "several": SEVERAL,
+    "grace": GRACE,
+}
 
 
 def recorded_scene(scene: Scene) -> str:

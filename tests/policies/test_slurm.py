@@ -47,6 +47,107 @@ def of_parts(**changes: object) -> Cluster:
     return Cluster(groups, queues=queues, **changes)  # type: ignore[arg-type]
 
 
+# Grace and exemption from preemption.
+
+
+def graced(**low: float) -> Cluster:
+    """Returns four GPUs, where jobs of `high` may stop those of `low`."""
+    kinds = (QosSpec("low", **low), QosSpec("high", priority=10, preempts=("low",)))  # type: ignore[arg-type]
+    return Cluster((NodeGroup("all", 1, 4),), qos=kinds)
+
+
+TAKES = "slurm:preempt_mode=requeue"
+
+
+def test_a_job_runs_on_for_its_grace_time_before_it_is_stopped() -> None:
+    rows = [hours(4, 2), hours(4, 1, submit_s=600.0)]
+    story = tenants(rows, graced(grace_s=300.0), TAKES, qos=["low", "high"])
+    ((stopped_s, *_),) = story.stops(0)
+    assert 900.0 <= stopped_s <= 905.0
+    assert stopped_s <= starts(story)[1] <= stopped_s + 4
+    # The one that ends by itself meanwhile is not stopped, and the other need not wait.
+    rows = [Row(4, 700.0, time_limit_s=2 * HOUR), hours(4, 1, submit_s=600.0)]
+    story = tenants(rows, graced(grace_s=300.0), TAKES, qos=["low", "high"])
+    assert not story.stops(0) and starts(story)[1] == pytest.approx(700.0, abs=4)
+
+
+def test_a_job_whose_grace_began_is_stopped_though_nobody_needs_its_gpus_any_more() -> None:
+    # Two jobs of 2 GPUs; one is warned for job 2. The other ends, job 2 starts there.
+    rows = [hours(2, 2), Row(2, 660.0, time_limit_s=2 * HOUR), hours(2, 1, submit_s=600.0)]
+    story = tenants(rows, graced(grace_s=300.0), TAKES, qos=["low", "high", "high"])
+    assert starts(story)[2] == pytest.approx(660.0, abs=31)
+    assert [t for t, *_ in story.stops(0)] == pytest.approx([900.0], abs=5)
+
+
+@pytest.mark.parametrize(
+    ("policy", "low", "until_s"),
+    [
+        (f"{TAKES},preempt_exempt_time=30", {}, 1800.0),
+        (f"{TAKES},preempt_exempt_time=30", {"exempt_s": 900.0}, 900.0),
+        (f"{TAKES},preempt_exempt_time=30", {"exempt_s": 0.0}, 600.0),
+        (TAKES, {"exempt_s": 900.0, "grace_s": 60.0}, 960.0),
+    ],
+)
+def test_a_job_may_not_be_stopped_before_its_exempt_time_is_over(
+    policy: str, low: dict[str, float], until_s: float
+) -> None:
+    rows = [hours(4, 2), hours(4, 1, submit_s=600.0)]
+    story = tenants(rows, graced(**low), policy, qos=["low", "high"])
+    # A pass over all jobs comes every 60 s.
+    assert until_s <= starts(story)[1] <= until_s + 61
+
+
+# Jobs in several partitions.
+
+
+def tiered_parts(**limits: object) -> Cluster:
+    """Returns `of_parts` with the jobs of `long` before those of `short`."""
+    parts = of_parts()
+    short, long = parts.queues
+    long = replace(long, priority_tier=2, **limits)  # type: ignore[arg-type]
+    return replace(parts, queues=(short, long))
+
+
+def in_queues(rows: list[Row], queues: list[str], cluster: Cluster, policy: str = "slurm") -> Story:
+    return tenants(rows, cluster, policy, queue=queues)
+
+
+def test_a_job_of_several_partitions_starts_in_the_first_with_room() -> None:
+    rows = [hours(4, 2), hours(4, 3), hours(2, 1), hours(2, 1), hours(4, 1)]
+    story = in_queues(rows, ["short", "long", "short,long", "long,short", "long"], of_parts())
+    # Jobs 2 and 3 start when the node of `short` is free, an hour before that of `long`.
+    assert starts(story) == [0, 0, 2 * HOUR, 2 * HOUR, 3 * HOUR]
+
+
+def test_a_gang_of_several_partitions_runs_in_one_of_them() -> None:
+    # Two GPUs are free in each partition: not four in either.
+    rows = [hours(2, 2), hours(2, 3), hours(4, 1)]
+    for policy in ("slurm", "fifo", "backfill"):
+        story = in_queues(rows, ["short", "long", "long,short"], of_parts(), policy)
+        assert starts(story)[2] == 2 * HOUR, policy
+
+
+def test_each_partition_of_a_job_has_its_own_tier_and_limits() -> None:
+    rows = [hours(4, 1), hours(4, 1), hours(4, 1, submit_s=1.0), hours(4, 1, submit_s=2.0)]
+    queues = ["short", "long", "short,long", "long"]
+    # Its row in `long` is of the higher tier, so job 2 takes the node that job 3 waits for.
+    assert starts(in_queues(rows, queues, tiered_parts())) == [0, 0, HOUR, 2 * HOUR]
+    assert starts(in_queues(rows, queues, of_parts())) == [0, 0, HOUR, HOUR]
+    limited = tiered_parts(limits=(("", 2),))
+    rows = [hours(2, 1), hours(2, 2, submit_s=60.0), hours(2, 1, submit_s=120.0)]
+    queues = ["long", "long,short", "long"]
+    # Job 1 goes to `short`: `long` is at its limit. There it counts no more against it.
+    found = starts(in_queues(rows, queues, limited))
+    assert found[0] == 0 and found[1] < 120 and found[2] == pytest.approx(HOUR, abs=61)
+
+
+def test_a_job_waits_where_some_of_its_partitions_lets_it_start_first() -> None:
+    rows = [hours(4, 5), hours(4, 1), hours(4, 1, submit_s=60.0), hours(4, 1, submit_s=61.0)]
+    queues = ["long", "short", "long,short", "short"]
+    found = starts(in_queues(rows, queues, of_parts()))
+    assert found[2] == pytest.approx(HOUR, abs=61) and found[3] == pytest.approx(2 * HOUR, abs=61)
+
+
 # Backfill.
 
 
@@ -417,7 +518,8 @@ def test_it_knows_limits_and_no_lengths() -> None:
         ("slurm:bf_interval=0", "bf_interval is at least 1"),
         ("slurm:priority_max_age=UNLIMITED", "priority_max_age is a finite time"),
         ("slurm:priority_max_age=soon", "a time is written as in slurm.conf"),
-        ("slurm:preempt_mode=cancel", "preempt_mode is off or requeue"),
+        ("slurm:preempt_mode=cancel", "a policy cannot end jobs; requeue stops the same ones"),
+        ("slurm:preempt_mode=suspend", "a suspended job keeps its GPUs"),
         ("slurm:priority_weight_age=-1", "priority_weight_age is a number of 0 or more"),
         ("slurm:bf_continue=true", "no parameter 'bf_continue'"),
     ],

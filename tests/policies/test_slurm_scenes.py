@@ -74,7 +74,9 @@ def replayed(scene: Scene, played: Played, cluster: Cluster, policy: str) -> Sto
         user=Labels.of(["games"] * len(jobs)),
         account=Labels.of(["lab"] * len(jobs)),
         qos=Labels.of([row["QOS"] for row in own]),
-        queue=Labels.of([row["Partition"] for row in own]),
+        queue=Labels.of(
+            [job.partitions or row["Partition"] for job, row in zip(jobs, own, strict=True)]
+        ),
         reservation=Labels.of([job.reservation for job in jobs]),
         time_limit_s=np.array([60.0 * job.limit_min for job in jobs]),
     )
@@ -118,6 +120,20 @@ TIERED = Cluster(
 )
 
 
+PARTED = Cluster(
+    nodes(3),
+    queues=(
+        QueueSpec("left", groups=("n1",)),
+        QueueSpec("right", groups=("n2", "n3"), priority_tier=5),
+    ),
+)
+GRACED = Cluster(
+    nodes(2),
+    qos=(QosSpec("low", 10, grace_s=15.0), QosSpec("high", 100, preempts=("low",))),
+)
+SITES = {"preemption": PREEMPTING, "tiers": TIERED, "several": PARTED, "grace": GRACED}
+
+
 def reserved(played: Played) -> Cluster:
     """Returns the nodes with the reservations that scontrol printed."""
     named = read_reservations("scontrol", played.reservations, ZoneInfo("UTC"))
@@ -137,15 +153,16 @@ def reserved(played: Played) -> Cluster:
 
 def check(name: str, played: Played) -> None:
     """Asserts that every job starts within one interval of its real start."""
-    cluster = {"preemption": PREEMPTING, "tiers": TIERED}.get(name) or reserved(played)
+    cluster = SITES.get(name) or reserved(played)
     more = {
         "preemption": ",preempt_mode=requeue,priority_weight_qos=1000",
         "tiers": ",priority_weight_age=1000,priority_max_age=10",
+        "grace": ",preempt_mode=requeue,priority_weight_qos=1000,preempt_exempt_time=00:00:30",
     }
     story = replayed(SCENES[name], played, cluster, more.get(name, ""))
     late = apart(SCENES[name], played, story)
     assert late and max(map(abs, late.values())) <= INTERVAL_S + 1, late
-    if name == "preemption":
+    if name in ("preemption", "grace"):
         check_victims(played, story)
 
 

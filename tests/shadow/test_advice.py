@@ -59,6 +59,18 @@ def test_a_job_stays_in_its_partition() -> None:
     assert advice.sentences() == ["start 1 on n2:4: 1st in its order and in Slurm's"]
 
 
+def test_a_job_of_several_partitions_starts_in_the_one_with_room() -> None:
+    nodes = [node("n1", partitions=("a",)), node("n2", partitions=("b",))]
+    nodes.append(node("n3", partitions=("c",)))
+    jobs = [running(1, n1=4), running(3, n3=2), running(4, n2=2)]
+    for policy in ("fifo:bypass=skip", "slurm"):
+        advice = ask(scene(nodes, jobs[0], job(2, 4, partition="a,b")), policy)
+        assert [(a.job, a.after) for a in advice.actions] == [("2", "n2:4")]
+        # Two GPUs are free in `b` and two in `c`: a gang does not span partitions.
+        advice = ask(scene(nodes, *jobs, job(2, 4, partition="b,c")), policy)
+        assert not advice.actions
+
+
 def test_a_job_gets_gpus_of_the_type_it_asks_for() -> None:
     nodes = [node("n1", gpu_type="a100"), node("n2", gpu_type="v100")]
     wanted = [job(1, 4, gpu_type="v100"), job(2, 4, gpu_type="v100"), job(3, 4)]

@@ -1,13 +1,12 @@
 """The charges of an operator's log (tests/sacct_log.py), to the cent of what its jobs held."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-import pytest
-
-from dovetail.core.trace import Trace
+from dovetail.core.trace import Recorded, Trace
 from dovetail.core.units import HOUR_S
 from dovetail.study.chargeback import chargeback, month_doubt, payers, recorded_holdings
 from dovetail.study.months import Months, months_of
@@ -42,18 +41,17 @@ def test_accounts_pay_all_runs_of_their_jobs_to_the_cent(tmp_path: Path) -> None
     table = chargeback(held, payers(trace, "account"), months, prices=PRICES)
     charged = {(month, who, kind): cost for month, who, kind, _, _, cost in table.iter_rows()}
     expected = truth()
-    for account, kind in {key[1:] for key in expected}:
-        # Whatever the month: the sum of both is exact.
-        both = [(month, account, kind) for month in ("2025-10", "2025-11")]
-        sums = [sum(costs.get(key, 0.0) for key in both) for costs in (charged, expected)]
-        assert sums[0] == pytest.approx(sums[1], abs=0.005)
-    off = {key for key, cost in expected.items() if abs(charged.get(key, 0.0) - cost) > 0.005}
     # One job on 16 V100 was cut short in October and ran again in November.
-    assert off == {("2025-10", "group3", "v100"), ("2025-11", "group3", "v100")}
-    jobs, gpu_h = month_doubt(trace, months)
-    assert jobs == 1
-    wrong = abs(charged["2025-10", "group3", "v100"] - expected["2025-10", "group3", "v100"])
-    assert 0 < wrong <= gpu_h * 0.80
+    assert {key for key in expected if abs(charged.get(key, 0.0) - expected[key]) > 0.005} == set()
+    assert month_doubt(trace, months) == (0, 0.0)
+    unlisted = replace(trace, recorded=replace(recorded(trace), runs=None))
+    jobs, gpu_h = month_doubt(unlisted, months)
+    assert (jobs, gpu_h > 0) == (1, True)
+
+
+def recorded(trace: Trace) -> Recorded:
+    assert trace.recorded is not None
+    return trace.recorded
 
 
 def imported(folder: Path) -> tuple[Trace, Months]:

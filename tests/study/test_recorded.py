@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from recorded_scene import by_hand, logged
+from recorded_scene import by_hand, listed, logged
 from study_scene import CLUSTER, busy_trace
 
 from builders import Row, trace_of
@@ -15,7 +15,7 @@ from dovetail.core.units import DAY_S
 from dovetail.record.result import IF_KNOWN, POLICY, RECORDED
 from dovetail.study.compare import Replication, compare
 from dovetail.study.options import Options
-from dovetail.study.recorded import recorded_run
+from dovetail.study.recorded import interrupted, recorded_run
 
 KNOWN = Options(Cluster.parse(CLUSTER))
 AVAILABLE = replace(KNOWN, forecast="available")
@@ -128,6 +128,7 @@ def test_the_record_of_a_simulation_is_the_simulation(policy: str) -> None:
         "makespan_s",
         "gpu_utilization",
         "avg_queue_length",
+        "max_queue_length",
         "preemptions",
     ):
         assert record.number(number) == pytest.approx(run.number(number), rel=1e-9), number
@@ -199,10 +200,57 @@ def test_a_restarted_job_keeps_its_whole_wait_and_its_first_start() -> None:
     assert record is not None
     assert record.number("avg_time_to_start_s") == 100.0
     assert record.number("avg_wait_s") == 700.0
-    assert record.number("preemptions") == 1
+    # The log does not say why the job ran again.
+    assert (record.number("preemptions"), record.number("restarts_untold")) == (None, 1)
     assert record.number("gpu_utilization") == pytest.approx(600 / 2000)
     unknown = by_hand(trace_of(Row(2, 300.0)), [100.0], [1000.0], restarts=[1])
     assert recorded_run(unknown, TWO_GPUS) is None
+
+
+CAUSES = [
+    (0, 100.0, 200.0, "PREEMPTED"),
+    (0, 300.0, 400.0, "NODE_FAIL"),
+    (0, 500.0, 700.0, ""),
+    (1, 800.0, 900.0, "REQUEUED"),
+    (1, 900.0, 1000.0, ""),
+]
+
+
+def with_causes() -> Trace:
+    """One GPU for a job with three runs, then one with two; it is held for 40 s before its last."""
+    jobs = trace_of(Row(1, 400.0), Row(1, 200.0, 750.0), Row(1, 50.0, 1000.0))
+    waits = {"wait_s": [260.0, 50.0, 0.0], "restarts": [2.0, 1.0, 3.0]}
+    trace = by_hand(jobs, [100.0, 800.0, 1000.0], [700.0, 1000.0, 1050.0], **waits)
+    assert trace.recorded is not None
+    runs = listed(CAUSES, [0.0, 0.0, 40.0, 0.0, 0.0])
+    return replace(trace, recorded=replace(trace.recorded, runs=runs))
+
+
+def test_lost_gpus_are_counted_by_their_causes() -> None:
+    record = recorded_run(with_causes(), TWO_GPUS)
+    assert record is not None
+    counts = {
+        key: record.number(key)
+        for key in ("preemptions", "node_failures", "requeues", "restarts_untold")
+    }
+    assert counts == {"preemptions": 1, "node_failures": 1, "requeues": 1, "restarts_untold": 3}
+    # Of the third job the log tells nothing but how often it started.
+    assert record.jobs["preemptions"].to_list() == [1, 0, None]
+    (note,) = interrupted(with_causes())
+    assert "6 times" in note and "1 with a failed node, 1 by a requeue, 3 for a reason" in note
+    assert interrupted(busy_trace()) == []
+
+
+def test_the_runs_of_a_job_are_drawn_when_they_were() -> None:
+    record = recorded_run(with_causes(), TWO_GPUS)
+    assert record is not None
+    held = dict(record.series.select("t_s", "held_gpus").iter_rows())
+    starts = {0.0: 0, 100.0: 1, 200.0: 0, 300.0: 1, 400.0: 0, 500.0: 1, 700.0: 0, 800.0: 1}
+    assert {t: held[t] for t in starts} == starts
+    waiting = dict(record.series.select("t_s", "waiting").iter_rows())
+    # The hold before the third run comes first; no one waits in it.
+    assert (waiting[400.0], waiting[440.0], waiting[500.0]) == (0, 1, 0)
+    assert record.jobs["service_gpu_s"].to_list() == [400.0, 200.0, 50.0]
 
 
 def test_known_lengths_are_rows_of_their_own_beside_what_a_site_has() -> None:

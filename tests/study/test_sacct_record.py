@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
+from recorded_scene import listed
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable, Labels
@@ -56,6 +57,13 @@ def log() -> Trace:
         Labels.of(
             [f"{j.gpu_type}-[{','.join(f'{n:02}' for n in j.attempts[-1].nodes)}]" for j in jobs]
         ),
+        runs=listed(
+            [
+                (row, run.start_s, run.end_s, run.state if run is not job.attempts[-1] else "")
+                for row, job in enumerate(jobs)
+                for run in (job.attempts if job.restarts else ())
+            ]
+        ),
     )
     return replace(Trace.of(table, run_s, "sacct"), recorded=record)
 
@@ -70,7 +78,13 @@ def test_the_record_and_the_replay_of_an_operators_log() -> None:
     assert sum(record.gpu_seconds.values()) == pytest.approx(
         CLUSTER.gpus * (record.number("makespan_s") or 0.0)
     )
-    assert record.number("preemptions") == sum(job.restarts for job in ran())
+    causes = Counter(run.state for job in ran() for run in job.attempts[:-1])
+    assert causes == {
+        "PREEMPTED": record.number("preemptions"),
+        "NODE_FAIL": record.number("node_failures"),
+        "REQUEUED": record.number("requeues"),
+    }
+    assert any(f"{causes['NODE_FAIL']} with a failed node" in note for note in found.notes)
     assert {"hour", "weekday", "account"} <= set(record.splits)
     assert sum(record.splits["hour"]["jobs"]) == len(ran())
     error = found.replay_error

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dovetail.core.errors import InputError
 from dovetail.core.job import LABELS, JobTable, Labels
-from dovetail.core.trace import CANCELLED, COMPLETED, FAILED, TIMEOUT, Recorded, Trace
+from dovetail.core.trace import CANCELLED, COMPLETED, FAILED, TIMEOUT, Recorded, RecordedRuns, Trace
 from dovetail.traces.canonical import read_trace, write_trace
 from dovetail.traces.importing import import_trace
 
@@ -177,6 +177,24 @@ seconds = st.floats(0, 1e9, allow_subnormal=False)
 
 
 @st.composite
+def run_lists(draw: st.DrawFn, is_started: np.ndarray) -> RecordedRuns | None:
+    """Draws the runs of some of the jobs that started."""
+    rows: list[tuple[int, float, float, float, str]] = []
+    for job in np.flatnonzero(is_started).tolist():
+        begin_s = 0.0
+        for _ in range(draw(st.integers(0, 3))):
+            length_s, held_s = draw(seconds), draw(st.just(0.0) | seconds)
+            cause = draw(st.sampled_from(["", "PREEMPTED", "NODE_FAIL"]))
+            rows.append((job, begin_s, length_s, held_s, cause))
+            begin_s += length_s + draw(seconds)
+    if not rows:
+        return None
+    times = (np.array([row[n] for row in rows]) for n in (1, 2, 3))
+    jobs = np.array([row[0] for row in rows], np.int64)
+    return RecordedRuns(jobs, *times, Labels.of([row[4] for row in rows]))
+
+
+@st.composite
 def traces(draw: st.DrawFn) -> Trace:
     """Draws a trace whose optional columns may each be neutral, partly given or full."""
     n = draw(st.integers(1, 6))
@@ -214,12 +232,14 @@ def traces(draw: st.DrawFn) -> Trace:
     duration_s = column(st.floats(1e-3, 1e9))
     started = st.floats(0, 1e9, allow_subnormal=False) | st.just(np.nan)
     wait_s = column(started)
+    start_s = submit + column(started)
     recorded = Recorded(
-        submit + column(started),
+        start_s,
         submit + column(started),
         wait_s,
         column(st.integers(0, 9)).astype(np.int64),
         Labels.of([draw(st.just("") | words) for _ in range(n)]),
+        runs=draw(run_lists(np.isfinite(start_s))),
     )
     # A trace in which no start is known has no record.
     known = bool(np.isfinite(recorded.start_s).any())
@@ -246,6 +266,14 @@ def assert_same(one: Trace, other: Trace) -> None:
             columns = getattr(one.recorded, name), getattr(other.recorded, name)
             np.testing.assert_array_equal(*columns)
         assert one.recorded.nodes.texts() == other.recorded.nodes.texts()
+        assert listed(one.recorded.runs) == listed(other.recorded.runs)
+
+
+def listed(runs: RecordedRuns | None) -> list[tuple[object, ...]]:
+    if runs is None:
+        return []
+    columns = (runs.job, runs.begin_s, runs.length_s, runs.held_s)
+    return list(zip(*(column.tolist() for column in columns), runs.cause.texts(), strict=True))
 
 
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
@@ -290,3 +318,17 @@ def test_a_parquet_file_of_others_is_read_by_its_column_names(tmp_path: Path) ->
     trace = read_trace(path)
     assert trace.jobs.job_id == ("1", "3")
     assert trace.duration_s.tolist() == [8.0, 9.0]
+
+
+def test_lists_of_runs_that_cannot_be_read_are_left_out_and_counted(tmp_path: Path) -> None:
+    head = "job_id,submit_s,gpus,duration_s,start_s,end_s,restarts,runs\n"
+    lists = ["0+10:NODE_FAIL 20+30", "20+30", "0+10 5+10", "0+10 what", "0+1e999 5+1", ""]
+    rows = [f"{n},0,1,40,5,60,1,{text}\n" for n, text in enumerate(lists)]
+    trace = read(tmp_path, head + "".join(rows) + "9,0,1,40,,,,0+10\n")
+    assert trace.recorded is not None
+    assert listed(trace.recorded.runs) == [
+        (0, 0.0, 10.0, 0.0, "NODE_FAIL"),
+        (0, 20.0, 30.0, 0.0, ""),
+    ]
+    assert trace.counts["adjusted: runs that cannot be read, left out"] == 4
+    assert listed(trace.recorded.take(np.array([1])).runs) == []

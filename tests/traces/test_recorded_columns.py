@@ -82,6 +82,9 @@ def test_philly_attempts_are_starts_of_one_job(tmp_path: Path) -> None:
     # Ten minutes before each of two runs.
     assert (found.wait_s[0], found.restarts[0]) == (1200.0, 1)
     assert found.nodes.texts() == ["m2"]
+    assert found.runs is not None
+    assert found.runs.begin_s.tolist() == [0.0, 1200.0]
+    assert found.runs.length_s.tolist() == [600.0, 3600.0]
 
 
 def test_pai_runs_from_the_first_to_the_last_end_of_its_instances(tmp_path: Path) -> None:

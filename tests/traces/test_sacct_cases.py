@@ -10,7 +10,7 @@ import pytest
 from dovetail.core.errors import InputError
 from dovetail.core.trace import ENDS, Recorded, Trace
 from dovetail.core.units import HOUR_S
-from dovetail.record.recorded import recorded_wait_s
+from dovetail.record.recorded import recorded_jobs, recorded_wait_s
 from dovetail.study.chargeback import recorded_holdings
 from dovetail.study.recorded import held_back
 from dovetail.traces.canonical import read_trace, to_frame, write_trace
@@ -407,6 +407,37 @@ def test_a_later_run_of_a_held_job_waits_from_its_requeue(tmp_path: Path) -> Non
     )
     assert trace.jobs.submit_s.tolist() == [7200.0]
     assert recorded_wait_s(recorded(trace), trace.jobs.submit_s).tolist() == [1800.0]
+
+
+def test_a_hold_before_a_later_run_is_no_waiting(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    rows = (
+        held("7", "10:00:00", "10:00:00", "10:10:00", "11:10:00", "01:00:00", state="NODE_FAIL"),
+        # Slurm keeps a requeued job back for 121 s by itself; `scontrol hold` did for an hour.
+        held("7", "12:12:01", "11:10:00", "12:30:00", "13:30:00", "01:00:00"),
+    )
+    path.write_text("\n".join((HELD, *rows)) + "\n")
+    imported = import_rows([path], "slurm", options=ReadOptions(timezone="UTC"), origin="first")
+    trace, record = imported.trace, recorded(imported.trace)
+    assert record.wait_s.tolist() == [600.0 + 80 * 60.0 - 3600.0]
+    assert to_frame(trace)["runs"].to_list() == ["0+3600:NODE_FAIL 8400+3600~3600"]
+    assert any("1 requeued jobs were held before a later run" in n for n in imported.notes)
+    (service,) = recorded_jobs(trace, record)["service_gpu_s"].to_list()
+    assert service == recorded_holdings(trace, None, "log")[0].gpu_s == 2 * 2 * 3600.0
+
+
+def test_a_requeued_job_that_waited_for_several_partitions_is_of_the_one_it_ran_in(
+    tmp_path: Path,
+) -> None:
+    rows = (
+        row("7", "PREEMPTED", "10:00:00", "10:10:00", "11:10:00", "01:00:00"),
+        row(
+            "7", "CANCELLED by 1000", "11:10:00", "-", "12:00:00", "00:00:00", nodes="None assigned"
+        ),
+    )
+    trace = read(tmp_path, rows[0], rows[1].replace("|gpu|", "|gpu,spot|"))
+    assert trace.jobs.queue.texts() == ["gpu"]
+    assert recorded(trace).wait_s.tolist() == [3600.0]
 
 
 def test_a_slice_keeps_the_wait_of_a_job_that_was_submitted_before_it(tmp_path: Path) -> None:

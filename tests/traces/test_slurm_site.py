@@ -101,9 +101,9 @@ def test_what_the_policy_does_not_have_is_listed() -> None:
     rows = [{"Name": "spot", "Priority": "0", "GraceTime": "00:01:00", "PreemptMode": "cancel"}]
     site = site_of(read_slurm_conf("f", mode), [], rows)
     assert "preempt_mode=requeue" in site.policy
+    assert "grace_s = 60" in site.cluster
     assert {
         "PreemptMode=CANCEL: stopped jobs wait again",
-        "qos spot: GraceTime=00:01:00",
         "qos spot: PreemptMode=cancel",
         "CompleteWait=8",
     } <= set(site.left_out)

@@ -177,7 +177,7 @@ def _from_trace(source: Path, trace: Trace, cluster: str) -> _Source:
     words = f"GPUs held by {len(trace) - never:,} of {len(trace):,} jobs, as the log recorded"
     if never:
         words += f" ({never:,} never started)"
-    ran_s = float((trace.duration_s * trace.jobs.gpus)[held.job].sum())
+    ran_s = float((trace.duration_s * trace.jobs.asked_gpus)[held.jobs].sum())
     if held.gpu_s - ran_s > 0.0005 * ran_s:
         words += (
             f"; {(held.gpu_s - ran_s) / 3600:,.0f} GPU-hours more than they ran, as when suspended"

@@ -493,7 +493,7 @@ def shapes_of(
 
 def _owners(queue: Labels, groups_of: Mapping[str, tuple[str, ...]]) -> Labels:
     """Returns the node groups of each job's queue as labels, missing where it may use all."""
-    owned = sorted(set(groups_of.values()))
+    owned = sorted({groups_of[name] for name in queue.names if name in groups_of})
     code_of = {groups: code for code, groups in enumerate(owned)}
     # The last entry is that of jobs without a queue, whose code is -1.
     codes = [code_of.get(groups_of.get(name, ()), NO_LABEL) for name in (*queue.names, "")]

@@ -6,6 +6,8 @@ of nodes do not.
 `a100|v100` asks for GPUs of one of these types, the first is preferred: all GPUs of a gang are of
 one type, as Kueue places pods on flavors. Case does not matter.
 
+A job that names several queues (`a,b`, as sbatch --partition) lies within the nodes of one of them.
+
 A topology names a level of the link tree: `rack` demands that all GPUs of a gang meet there,
 `rack?` wishes it. A level that joins k nodes joins nodes 0 to k - 1, k to 2k - 1, and so on. By
 nodes an `island` is one node; which of its GPUs, `core.islands` decides.
@@ -13,7 +15,7 @@ nodes an `island` is one node; which of its GPUs, `core.islands` decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from dovetail.core.cluster import ISLAND, Cluster, NodeGroup
 from dovetail.core.errors import InputError, nearest
@@ -41,6 +43,40 @@ def demands(topology: str) -> bool:
     return bool(topology) and not topology.endswith("?")
 
 
+OR = "|"
+"""Stands between the groups of several queues in a list: a gang lies within those of one."""
+
+
+class QueueGroups(Mapping[str, tuple[str, ...]]):
+    """The node groups of each queue, or list of queues, that may not use all nodes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._owned = _groups_of(cluster)
+
+    def __getitem__(self, queue: str) -> tuple[str, ...]:
+        """Returns the groups of a queue; of several (`a,b`) with `OR` between them."""
+        if not self._owned or queue in self._owned or "," not in queue:
+            return self._owned[queue]
+        listed = queues_of(queue)
+        if any(name not in self._owned for name in listed):
+            raise KeyError(queue)
+        each = [self._owned[name] for name in listed]
+        return tuple(group for groups in each for group in (OR, *groups))[1:]
+
+    def __iter__(self) -> Iterator[str]:
+        """Returns the queues that own nodes."""
+        return iter(self._owned)
+
+    def __len__(self) -> int:
+        """Returns how many queues own nodes."""
+        return len(self._owned)
+
+
+def queues_of(queue: str) -> tuple[str, ...]:
+    """Returns the queues that a job names, in its order."""
+    return tuple(dict.fromkeys(filter(None, (name.strip() for name in queue.split(",")))))
+
+
 def _groups_of(cluster: Cluster) -> dict[str, tuple[str, ...]]:
     """Returns the node groups of queues that own some, or below whose parents some are owned."""
     queues = {queue.name: queue for queue in cluster.queues}
@@ -57,6 +93,16 @@ def _groups_of(cluster: Cluster) -> dict[str, tuple[str, ...]]:
     return owned
 
 
+def _alternatives(groups: Sequence[str]) -> list[list[str]]:
+    found: list[list[str]] = [[]]
+    for name in groups:
+        if name == OR:
+            found.append([])
+        else:
+            found[-1].append(name)
+    return found
+
+
 class NodeSets:
     """The sets of nodes of every shape on one cluster; each is computed when it is first needed.
 
@@ -71,7 +117,7 @@ class NodeSets:
             self._levels[ISLAND] = 1
         self._blocks: dict[int, tuple[int, ...]] = {}
         self._groups: dict[tuple[int, ...], tuple[frozenset[int], ...]] = {}
-        self.groups_of: Mapping[str, tuple[str, ...]] = _groups_of(cluster)
+        self.groups_of: Mapping[str, tuple[str, ...]] = QueueGroups(cluster)
 
     def of(self, shape: Shape) -> tuple[int, ...]:
         """Returns the sets of a shape, the preferred one first."""
@@ -140,12 +186,15 @@ class NodeSets:
         return known
 
     def _computed(self, shape: Shape) -> tuple[int, ...]:
-        owned = self._nodes(lambda group: not shape.groups or group.name in shape.groups)
+        owned = [self._owned(groups) for groups in _alternatives(shape.groups)]
         wanted = types_of(shape.gpu_type)
         if not wanted:
-            return (owned,)
-        sets = [owned & self._typed(one) for one in wanted]
+            return tuple(dict.fromkeys(owned))
+        sets = [nodes & self._typed(one) for nodes in owned for one in wanted]
         return tuple(filter(None, sets)) or (0,)
+
+    def _owned(self, groups: Sequence[str]) -> int:
+        return self._nodes(lambda group: not groups or group.name in groups)
 
     def _typed(self, wanted: str) -> int:
         return self._nodes(lambda group: is_of_type(group.gpu_type, wanted))

@@ -70,7 +70,11 @@ class AccountSpec:
 
 @dataclass(frozen=True, slots=True)
 class QosSpec:
-    """A quality of service. `preempts` names the QOS whose jobs its jobs may stop."""
+    """A quality of service. `preempts` names the QOS whose jobs its jobs may stop.
+
+    A job of this one that is to be stopped runs on for `grace_s`; for its first `exempt_s` it may
+    not be stopped, None for as long as the policy says of all jobs. Both are for `slurm`.
+    """
 
     name: str
     priority: float = 0.0
@@ -80,6 +84,8 @@ class QosSpec:
     max_gpus_per_user: int = 0
     max_jobs_per_user: int = 0
     max_time_s: float = inf
+    grace_s: float = 0.0
+    exempt_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

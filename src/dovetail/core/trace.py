@@ -15,6 +15,42 @@ ENDS = ("completed", "failed", "cancelled", "timeout")
 
 
 @dataclass(frozen=True)
+class RecordedRuns:
+    """The runs of the jobs that did not end with their first one, job by job in order of time.
+
+    `job` is the row of the job. `begin_s` counts from its first start, `length_s` is the time with
+    GPUs, `held_s` the time before the run in which the job was held. `cause` is the state in which
+    a log names the end of a run that the job outlived (`PREEMPTED`, `NODE_FAIL`, ...), empty for
+    the last run and where no cause is told.
+    """
+
+    job: Ints
+    begin_s: Floats
+    length_s: Floats
+    held_s: Floats
+    cause: Labels
+
+    def take(self, rows: NDArray[np.int64]) -> RecordedRuns:
+        """Returns the runs of the jobs in `rows`, in that order."""
+        place = np.full(max(rows.max(initial=-1), self.job.max(initial=-1)) + 1, -1)
+        place[rows] = np.arange(len(rows))
+        order = np.argsort(place[self.job], kind="stable")
+        order = order[place[self.job[order]] >= 0]
+        return RecordedRuns(
+            place[self.job[order]],
+            self.begin_s[order],
+            self.length_s[order],
+            self.held_s[order],
+            self.cause.take(order),
+        )
+
+    def scaled(self, scale: float) -> RecordedRuns:
+        """Returns the runs with all times multiplied by `scale`."""
+        times = (self.begin_s * scale, self.length_s * scale, self.held_s * scale)
+        return RecordedRuns(self.job, *times, self.cause)
+
+
+@dataclass(frozen=True)
 class Recorded:
     """What happened to each job on the cluster that wrote the log, row by row.
 
@@ -24,7 +60,8 @@ class Recorded:
     `eligible_s` is when nothing but the queue held the job back: holds, begin times, dependencies
     and limits of arrays were over; None where the log does not say. A job arrives then, not at its
     submission, which is in `submitted_s`; None if every job arrives when it is submitted. `wait_s`
-    counts from the submission: `held_s` of it is no wait for GPUs.
+    counts from the submission: `held_s` of it is no wait for GPUs. `runs` is None where the log
+    tells of no job when each of its runs was.
     """
 
     start_s: Floats
@@ -34,6 +71,15 @@ class Recorded:
     nodes: Labels
     eligible_s: Floats | None = None
     submitted_s: Floats | None = None
+    runs: RecordedRuns | None = None
+
+    @property
+    def is_listed(self) -> NDArray[np.bool_]:
+        """Returns which jobs have a list of their runs."""
+        listed = np.zeros(len(self), np.bool_)
+        if self.runs is not None:
+            listed[self.runs.job] = True
+        return listed
 
     def held_s(self, submit_s: Floats) -> Floats:
         """Returns how long each job was held between its submission and its arrival `submit_s`."""
@@ -49,6 +95,7 @@ class Recorded:
             self.nodes.take(rows),
             None if self.eligible_s is None else self.eligible_s[rows],
             None if self.submitted_s is None else self.submitted_s[rows],
+            None if self.runs is None else self.runs.take(rows),
         )
 
     def retimed(self, shift_s: float, scale: float) -> Recorded:
@@ -69,6 +116,7 @@ class Recorded:
             start_s=(self.start_s + shift_s) * scale,
             end_s=(self.end_s + shift_s) * scale,
             wait_s=wait_s * scale,
+            runs=None if self.runs is None else self.runs.scaled(scale),
         )
 
     def __len__(self) -> int:

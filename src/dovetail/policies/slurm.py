@@ -12,17 +12,18 @@ Stops running jobs: with `preempt_mode=requeue`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dovetail.core.messages import Reason
 from dovetail.core.order import Order
 from dovetail.core.passes import Because, behind
-from dovetail.core.policy import Decision, register
+from dovetail.core.policy import Decision, Kept, register
 from dovetail.core.units import NEVER_S
 from dovetail.core.view import View
 from dovetail.mechanisms.slurm.backfill_pass import BackfillPass
-from dovetail.mechanisms.slurm.catching_up import after, caught_up
+from dovetail.mechanisms.slurm.catching_up import after, caught_up, exemptions_s
 from dovetail.mechanisms.slurm.cycles import ROUNDING_S
 from dovetail.mechanisms.slurm.main_pass import MainPass
 from dovetail.mechanisms.slurm.parameters import SlurmParameters, slurm_seconds
@@ -46,13 +47,23 @@ class Slurm(SlurmParameters):
         """Returns `preempt` if jobs of one QOS may stop jobs of another."""
         return frozenset({"preempt"}) if self.preempts else frozenset()
 
+    def keep(self, memory: object, name_of: Callable[[int], str]) -> Kept:
+        """Returns what outlives a controller: the usage of users, and until when jobs are held."""
+        assert isinstance(memory, SlurmState)
+        return memory.kept(name_of)
+
+    def recall(self, kept: Kept, row_of: Mapping[str, int]) -> SlurmState:
+        """Returns the first memory after that of an earlier controller."""
+        return SlurmState.of(kept, row_of)
+
     def decide(self, view: View, memory: object) -> Decision:
         """Runs the passes that are due; wakes for the next one that could start a job."""
         assert isinstance(memory, SlurmState)
         state = caught_up(self, view, memory)
         assert state.site is not None
         draft = view.plan.draft()
-        c = SchedulingPass(view, draft, self, state.site, state.completing.nodes)
+        nodes = state.completing.nodes
+        c = SchedulingPass(view, draft, self, state.site, nodes, state.partitions, state.ending)
         waits = {job for job, begin_s in state.begins.items() if begin_s > view.now}
         head = -1
         if state.main_due_s <= view.now + ROUNDING_S:
@@ -60,7 +71,7 @@ class Slurm(SlurmParameters):
         state = self._backfilled(view, c, state, waits)
         because = self._because(view, c, state, head)
         state = after(self, view, c, state)
-        changed = bool(c.started)
+        changed = bool(c.started or c.stopped)
         wake_at = self._wake_at(view, state)
         return Decision(draft if changed else None, state, wake_at, because)
 
@@ -110,14 +121,16 @@ class Slurm(SlurmParameters):
         return (Reason("AccountingPolicy"),)
 
     def _wake_at(self, view: View, state: SlurmState) -> float:
-        """Returns when the next pass is due that could start a job."""
+        """Returns when the next pass is due that could start a job, or a grace is over."""
+        over_s = min((end_s for end_s in state.ending.values()), default=NEVER_S)
         if not len(state.queue):
-            return NEVER_S
+            return over_s
         assert state.site is not None
-        due_s = [state.main_due_s, state.site.next_boundary_s(view.now)]
+        due_s = [over_s, state.main_due_s, state.site.next_boundary_s(view.now)]
         if state.dirty:
             due_s.append(state.cycles.backfill_s(state.backfilled_s, self.bf_interval, view.now))
         if self.ranks_by_time:
             due_s.append(state.shares.calculated_s + slurm_seconds(self.priority_calc_period))
         due_s += [begin_s for begin_s in state.begins.values() if begin_s > view.now]
+        due_s += [until_s for until_s in exemptions_s(self, state.site, view) if until_s > view.now]
         return min(due for due in due_s if due > view.now)

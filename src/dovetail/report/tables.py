@@ -260,6 +260,9 @@ NUMBERS = (
     ("mean blocking index", "avg_blocking_index", lambda v: f"{v:,.3f}"),
     ("mean cluster efficiency", "cluster_efficiency", lambda v: f"{v:,.3f}"),
     ("preemptions", "preemptions", count),
+    ("node failures", "node_failures", count),
+    ("requeues", "requeues", count),
+    ("restarts of unknown cause", "restarts_untold", count),
     ("resizes", "resizes", count),
 )
 

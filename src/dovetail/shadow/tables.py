@@ -15,6 +15,7 @@ from dovetail.control.state import ClusterState, JobProgress
 from dovetail.core.cluster import DOWN, DRAINING, UP, Cluster, NodeGroup
 from dovetail.core.errors import InputError
 from dovetail.core.job import Floats, JobTable, Labels
+from dovetail.core.node_sets import queues_of
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy
@@ -74,8 +75,8 @@ def tables_of(snapshot: Snapshot) -> Tables:
     notes = list(snapshot.notes)
     everyone, reach = _with_reach(snapshot, nodes, notes)
     origin_s = min((job.submit_s for job in everyone), default=snapshot.time_s)
-    types = _types(nodes, reach)
-    kinds = [_kind(r, types) for r in reach]
+    types = _types(nodes, [each for job in everyone for each in _reaches(job, nodes)])
+    kinds = [_kind_of(job, nodes, types) for job in everyone]
     if any(kind is None and not job.held for kind, job in zip(kinds, everyone, strict=True)):
         notes.append("partitions overlap; what a policy would start outside one is not advised")
     return Tables(
@@ -187,6 +188,23 @@ def _kind(reach: frozenset[int], types: list[str]) -> str | None:
     if len(reach) == len(types):
         return ""
     return wanted.pop() if len(wanted) == 1 else None
+
+
+def _reaches(job: SlurmJob, nodes: list[SlurmNode]) -> list[frozenset[int]]:
+    """Returns the nodes that a job may use of each of its partitions: it runs in one of them."""
+    names = queues_of(job.partition)
+    if len(names) < 2:
+        return [_reach(job, nodes)]
+    own = [_reach(replace(job, partition=name), nodes) for name in names]
+    return [each for each in own if each]
+
+
+def _kind_of(job: SlurmJob, nodes: list[SlurmNode], types: list[str]) -> str | None:
+    """Returns the GPU types that a job asks for: "" if any will do, None if no type says it."""
+    kinds = [_kind(each, types) for each in _reaches(job, nodes)]
+    if None in kinds or not kinds:
+        return None
+    return "" if "" in kinds else "|".join(dict.fromkeys(filter(None, kinds)))
 
 
 def _table(listed: Sequence[SlurmJob], kinds: list[str], origin_s: float) -> JobTable:

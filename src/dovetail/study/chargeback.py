@@ -60,6 +60,11 @@ class HeldSpans:
     types: tuple[str, ...]
 
     @property
+    def jobs(self) -> Ints:
+        """Returns the jobs that held GPUs, once each."""
+        return np.unique(self.job)
+
+    @property
     def gpu_s(self) -> float:
         """Returns the GPU-seconds of all holdings."""
         return float(((self.end_s - self.start_s) * self.gpus).sum())
@@ -126,10 +131,10 @@ def _divided(stays: Sequence[_Stay]) -> Iterator[tuple[int, float, float, float]
 def recorded_holdings(trace: Trace, cluster: Cluster | None, where: str) -> tuple[HeldSpans, int]:
     """Returns what each job held by the log's own record, and how many jobs never started.
 
-    A job that restarted is charged for the GPU time of all its runs, as one run up to its last end
-    (`month_doubt` says which months that may get wrong). Where
-    a job names no GPU type it is that of the cluster, if it has only one. `where` names the file.
-    Raises InputError.
+    A job that restarted is charged for each of its runs. Where the record does not list them it is
+    charged for all its GPU time as one run up to its last end (`month_doubt` says which months that
+    may get wrong). Where a job names no GPU type it is that of the cluster, if it has only one.
+    `where` names the file. Raises InputError.
     """
     recorded = trace.recorded
     if recorded is None:
@@ -157,29 +162,33 @@ def recorded_holdings(trace: Trace, cluster: Cluster | None, where: str) -> tupl
     ran_s = np.where(np.isfinite(ran_s), ran_s, end_s - recorded.start_s)
     started = np.isfinite(recorded.start_s) & (ran_s > 0)
     codes = np.array([code_of[text] for text in texts], np.int64)
-    rows = np.flatnonzero(started)
-    held = HeldSpans(
-        rows,
-        codes[rows],
-        (end_s - ran_s)[rows],
-        end_s[rows],
-        trace.jobs.asked_gpus[rows],
-        types,
-    )
-    return held, int((~started).sum())
+    listed = recorded.is_listed
+    rows = np.flatnonzero(started & ~listed)
+    start_s, end_s = (end_s - ran_s)[rows], end_s[rows]
+    if recorded.runs is not None:
+        runs = recorded.runs
+        begin_s = recorded.start_s[runs.job] + runs.begin_s
+        start_s = np.concatenate([start_s, begin_s])
+        end_s = np.concatenate([end_s, begin_s + runs.length_s])
+        rows = np.concatenate([rows, runs.job])
+    gpus = trace.jobs.asked_gpus[rows]
+    held = HeldSpans(rows, codes[rows], start_s, end_s, gpus, types)
+    return held, int((~(started | listed)).sum())
 
 
 def month_doubt(trace: Trace, months: Months) -> tuple[int, float]:
     """Returns how many restarted jobs may be charged in a wrong month, and GPU-hours at most.
 
-    A log's record has the first start, the last end and the whole time with GPUs of a job. What it
-    held before a month ended is exact only if that leaves no choice; its sum always is.
+    Without a list of its runs, the record of a job has its first start, last end and whole time
+    with GPUs. What it held before a month ended is exact only if that leaves no choice; its sum
+    always is.
     """
     record = trace.recorded
     if record is None:
         return 0, 0.0
     held_s = record.end_s - trace.jobs.submit_s - record.wait_s
-    again = (record.restarts > 0) & np.isfinite(held_s) & np.isfinite(record.start_s)
+    again = (record.restarts > 0) & ~record.is_listed
+    again &= np.isfinite(held_s) & np.isfinite(record.start_s)
     rows = np.flatnonzero(again)
     if not len(rows):
         return 0, 0.0

@@ -34,9 +34,9 @@ from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, ReplayInput, Task, run_tasks
 from dovetail.study.recorded import (
     SLURM,
-    held_back,
     is_from_slurm,
     jct_of,
+    record_notes,
     site_cautions,
     site_of,
     with_site_policy,
@@ -110,7 +110,7 @@ def compare(
     means, ratios = intervals(samples, baseline, options.seed)
     measured = MeasuredRows(rows, runs, samples, means, ratios, baseline, site)
     said = _notes(whole, options, runs, samples, policy_of, replication)
-    said += [*told_lengths(options.forecast, rows), *inferred, *held_back(whole), *notes]
+    said += [*told_lengths(options.forecast, rows), *inferred, *record_notes(whole), *notes]
     comparison = Comparison(
         results=runs,
         baseline=baseline,

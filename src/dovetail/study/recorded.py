@@ -20,14 +20,14 @@ from dovetail.core.units import DAY_S, HOUR_S
 from dovetail.record.free_gpus import Side, TypedCapacity
 from dovetail.record.metrics import span_frame, split_frame
 from dovetail.record.recorded import (
-    CapacitySteps,
     complete,
     recorded_gpu_seconds,
     recorded_jobs,
-    recorded_load,
     recorded_summary,
 )
+from dovetail.record.recorded_load import CapacitySteps, recorded_load
 from dovetail.record.replay_error import ReplayError, replay_error
+from dovetail.record.restarts import restart_causes
 from dovetail.record.result import POLICY, RECORDED, WEEKDAYS, RunResult
 from dovetail.study.comparison_rows import ComparedRow
 from dovetail.study.options import Options
@@ -45,7 +45,7 @@ def recorded_run(trace: Trace, options: Options) -> RunResult | None:
     jobs = recorded_jobs(trace, trace.recorded)
     if not jobs["jct_s"].count():
         return None
-    load = recorded_load(jobs, capacity_steps(options))
+    load = recorded_load(jobs, trace.recorded, capacity_steps(options))
     interval = mean_interval(jobs, options)
     ended = jobs["jct_s"].is_not_null().to_numpy()
     work_gpu_s = float((trace.duration_s * trace.jobs.asked_gpus)[ended].sum())
@@ -62,7 +62,7 @@ def recorded_run(trace: Trace, options: Options) -> RunResult | None:
         },
         summary={
             "policy": RECORDED,
-            **recorded_summary(jobs, load, options.window),
+            **recorded_summary(jobs, restart_causes(trace.recorded), load, options.window),
             "avg_jct_low_s": interval.low,
             "avg_jct_high_s": interval.high,
             "left_out": left_out,
@@ -86,6 +86,15 @@ def capacity_steps(options: Options) -> CapacitySteps:
         times.append(at_s)
         gpus.append(cluster.gpus)
     return np.array(times), np.array(gpus, dtype=np.float64)
+
+
+INTERRUPTIONS = {
+    "preemptions": "by preemption",
+    "node_failures": "with a failed node",
+    "requeues": "by a requeue",
+    "restarts_untold": "for a reason that it does not tell",
+}
+"""The keys of a record's summary that count lost GPUs, and their words."""
 
 
 def record_cautions(record: RunResult, options: Options) -> list[str]:
@@ -122,6 +131,26 @@ def held_back(trace: Trace) -> list[str]:
         "eligible. The log does not say what a job waited for, so no policy makes it eligible "
         "sooner."
     ]
+
+
+def interrupted(trace: Trace) -> list[str]:
+    """Returns why jobs of the log lost their GPUs before their end, if not by preemption alone."""
+    if trace.recorded is None:
+        return []
+    causes = restart_causes(trace.recorded).of(np.ones(len(trace), np.bool_))
+    counts = {words: causes[key] or 0 for key, words in INTERRUPTIONS.items()}
+    if sum(counts.values()) == counts["by preemption"]:
+        return []
+    parts = ", ".join(f"{n:,} {words}" for words, n in counts.items() if n)
+    return [
+        f"Jobs of the log lost their GPUs {sum(counts.values()):,} times before their end: "
+        f"{parts}. Only those by preemption count as preemptions of the record."
+    ]
+
+
+def record_notes(trace: Trace) -> list[str]:
+    """Returns what is said of the record below a comparison."""
+    return [*held_back(trace), *interrupted(trace)]
 
 
 def by_hour(jobs: pl.DataFrame, clock_s: Floats) -> dict[str, pl.DataFrame]:

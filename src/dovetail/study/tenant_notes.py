@@ -9,6 +9,7 @@ import numpy as np
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
+from dovetail.core.node_sets import queues_of
 from dovetail.core.policy import Policy, heeded, name_of
 from dovetail.core.tenants import NORMAL, QueueSpec
 
@@ -65,12 +66,18 @@ def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> lis
     return notes
 
 
+def _named_queues(jobs: JobTable) -> set[str]:
+    """Returns the queues that jobs name, each of several too."""
+    present = [jobs.queue.names[c] for c in np.unique(jobs.queue.codes).tolist() if c >= 0]
+    return {name for listed in present for name in (listed, *queues_of(listed))}
+
+
 def queues_without_jobs(jobs: JobTable, cluster: Cluster) -> list[str]:
     """Returns a sentence on queues with rights of their own that no job belongs to.
 
     Raises InputError if one has the name of an account or a user: that is whom it was meant for.
     """
-    named = {jobs.queue.names[c] for c in np.unique(jobs.queue.codes).tolist() if c >= 0}
+    named = _named_queues(jobs)
     parent_of = {q.name: q.parent for q in cluster.queues}
     used: set[str] = set()
     for name in named:

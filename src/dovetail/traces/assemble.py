@@ -25,6 +25,7 @@ from dovetail.traces.rows import (
     refused_rows,
     rejected,
 )
+from dovetail.traces.run_lists import read_run_lists
 
 SECONDS_MAX = 1e9
 """The longest plausible duration or limit: 31 years."""
@@ -335,6 +336,9 @@ def _trace(frame: pl.DataFrame, name: str, counts: dict[str, int]) -> Trace:
     if unknown:
         counts = {**counts, adjusted("unknown status read as completed"): unknown}
     iterations = _floats(frame["iterations"], np.nan)
+    record, damaged = _recorded(frame)
+    if damaged:
+        counts = {**counts, adjusted("runs that cannot be read, left out"): damaged}
     return Trace(
         jobs,
         _floats(frame["duration_s"], np.nan),
@@ -342,16 +346,20 @@ def _trace(frame: pl.DataFrame, name: str, counts: dict[str, int]) -> Trace:
         end,
         name,
         counts,
-        _recorded(frame),
+        record,
     )
 
 
-def _recorded(frame: pl.DataFrame) -> Recorded | None:
-    """Returns what the log says of starts and ends, None if it never names a start."""
+def _recorded(frame: pl.DataFrame) -> tuple[Recorded | None, int]:
+    """Returns what the log says of starts and ends, and how many lists of runs are damaged.
+
+    The record is None if the log never names a start.
+    """
     if frame["start_s"].null_count() == frame.height:
-        return None
+        return None, 0
+    runs, damaged = read_run_lists(frame["runs"].set(frame["start_s"].is_null(), ""))
     held = (frame["arrival_s"] > frame["submit_s"]).any()
-    return Recorded(
+    record = Recorded(
         _floats(frame["start_s"], np.nan),
         _floats(frame["end_s"], np.nan),
         _floats(frame["wait_s"], np.nan),
@@ -359,7 +367,9 @@ def _recorded(frame: pl.DataFrame) -> Recorded | None:
         labels(frame["nodes"]),
         None if frame["eligible_s"].is_null().all() else _floats(frame["eligible_s"], np.nan),
         _floats(frame["submit_s"], 0.0) if held else None,
+        runs,
     )
+    return record, damaged
 
 
 def _ends(status: pl.Series) -> tuple[np.ndarray[tuple[int], np.dtype[np.int8]], int]:

@@ -31,6 +31,7 @@ from dovetail.traces.import_record import (
 )
 from dovetail.traces.output_file import write_output
 from dovetail.traces.rows import CANONICAL, FLAGS, NUMBERS, REQUIRED, TEXTS, Rows
+from dovetail.traces.run_lists import run_lists
 from dovetail.traces.source import LINE_LIMIT_BYTES, PARQUET_MAGIC, first_bytes
 
 _TRUE, _FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
@@ -252,7 +253,7 @@ def _texts(label: Labels) -> pl.Series:
 def _recorded_columns(recorded: Recorded | None, jobs: int) -> dict[str, pl.Series]:
     if recorded is None:
         nothing = pl.Series([None] * jobs, dtype=pl.Float64)
-        names = ("eligible_s", "start_s", "end_s", "wait_s", "restarts", "nodes")
+        names = ("eligible_s", "start_s", "end_s", "wait_s", "restarts", "nodes", "runs")
         return dict.fromkeys(names, nothing)
     eligible_s = np.full(jobs, np.nan) if recorded.eligible_s is None else recorded.eligible_s
     return {
@@ -262,6 +263,7 @@ def _recorded_columns(recorded: Recorded | None, jobs: int) -> dict[str, pl.Seri
         "wait_s": _given(recorded.wait_s),
         "restarts": _unless(not recorded.restarts.any(), pl.Series(recorded.restarts)),
         "nodes": _texts(recorded.nodes),
+        "runs": run_lists(recorded.runs, jobs),
     }
 
 

@@ -31,6 +31,7 @@ TEXTS = (
     "topology",
     "status",
     "nodes",
+    "runs",
 )
 NUMBERS = (
     "iterations",

@@ -20,7 +20,8 @@ _OF_ASSOCIATIONS = frozenset(
 _OF_QOS = frozenset(
     (
         *("Name", "Priority", "Preempt", "UsageFactor", "GrpTRES", "MaxTRESPU", "MaxJobsPU"),
-        *("MaxWall", "GraceTime", "PreemptMode", "ID", "Descr", "Description"),
+        *("MaxWall", "GraceTime", "PreemptExemptTime", "PreemptMode", "ID", "Descr"),
+        "Description",
     )
 )
 _OF_PARTITIONS = frozenset(
@@ -96,9 +97,7 @@ def preemption_of_qos(rows: Sequence[Row]) -> list[str]:
     """Returns what QOS say about preemption that the policy does not have."""
     left_out = []
     for row in rows:
-        grace, mode = row.get("GraceTime", ""), row.get("PreemptMode", "").lower()
-        if grace.strip("0:"):
-            left_out.append(f"qos {row['Name']}: GraceTime={grace}")
+        mode = row.get("PreemptMode", "").lower()
         if mode not in ("", "cluster", "requeue"):
             left_out.append(f"qos {row['Name']}: PreemptMode={mode}")
     return left_out

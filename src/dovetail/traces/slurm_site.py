@@ -146,13 +146,18 @@ def _policy(conf: SlurmConf, left_out: list[str]) -> str:
     return "slurm" + (":" + ",".join(f"{k}={v}" for k, v in given.items()) if given else "")
 
 
+_NO_TIME = ("-1", "0", "00:00:00", "INFINITE", "UNLIMITED")
+
+
 def _preemption(conf: SlurmConf, left_out: list[str]) -> dict[str, str]:
     preempts = conf.settings.get("preempttype", "preempt/none")
     mode = conf.settings.get("preemptmode", "OFF").upper()
     if preempts == "preempt/qos" and mode in ("REQUEUE", "CANCEL"):
         if mode == "CANCEL":
             left_out.append("PreemptMode=CANCEL: stopped jobs wait again")
-        return {"preempt_mode": "requeue"}
+        exempt = conf.settings.get("preemptexempttime", "-1")
+        given = {"preempt_mode": "requeue"}
+        return given if exempt in _NO_TIME else given | {"preempt_exempt_time": exempt}
     if preempts != "preempt/none":
         left_out.append(f"PreemptType={preempts} with PreemptMode={mode}")
     return {}
@@ -325,7 +330,14 @@ def _qos(rows: Sequence[Row], types: Collection[str], left_out: list[str]) -> It
             max_gpus_per_user=most(row, "MaxTRESPU"),
             max_jobs_per_user=int(row.get("MaxJobsPU") or 0),
             max_hours=_hours(row.get("MaxWall", "")),
+            grace_s=_seconds(row.get("GraceTime", "")),
+            exempt_s=_seconds(row.get("PreemptExemptTime", "")),
         )
+
+
+def _seconds(span: str) -> float | None:
+    hours = _hours(span if any(c.isdigit() for c in span) else "")
+    return None if hours is None else hours * 3600.0
 
 
 def _hours(wall: str) -> float | None:

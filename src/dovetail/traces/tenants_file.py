@@ -66,6 +66,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "qos": (
         *("name", "priority", "preempts", "usage_factor"),
         *("max_gpus", "max_gpus_per_user", "max_jobs_per_user", "max_hours"),
+        *("grace_s", "exempt_s"),
     ),
     "reservation": ("name", "start", "end", "duration", "nodes", "groups", "accounts", "users"),
     "maintenance": ("name", "start", "end", "duration", "nodes", "groups"),
@@ -242,6 +243,9 @@ def _account(row: _Row) -> AccountSpec:
 
 def _qos(row: _Row) -> QosSpec:
     hours = row.positive("max_hours", inf)
+    for key in ("grace_s", "exempt_s"):
+        if row.number(key) < 0:
+            raise row.fail(f"field '{key}' must be 0 or more")
     return QosSpec(
         name=row.text("name"),
         priority=row.number("priority"),
@@ -251,6 +255,8 @@ def _qos(row: _Row) -> QosSpec:
         max_gpus_per_user=row.whole("max_gpus_per_user"),
         max_jobs_per_user=row.whole("max_jobs_per_user"),
         max_time_s=hours * 3600.0,
+        grace_s=row.number("grace_s"),
+        exempt_s=row.number("exempt_s") if "exempt_s" in row.fields else None,
     )
 
 

@@ -52,9 +52,12 @@ class BackfillPass:
 
     def run(self, waits: set[int]) -> None:
         """Starts jobs; those in `waits` may not begin yet."""
+        repeats = self.queue.repeats
         for place, job in enumerate(self.queue.jobs.tolist()):
             if job in waits or job in self.c.started:
                 continue
+            if repeats:
+                self.c.try_in(job, int(self.queue.choices[place]))
             if self._tried >= self.c.p.bf_max_job_test or not self._some_may_start(place):
                 return
             self.looked = True
@@ -126,7 +129,7 @@ class BackfillPass:
     def _too_many_of(self, job: int) -> bool:
         """True if as many jobs of its user or partition as may be were tested; else counts it."""
         p, jobs = self.c.p, self.c.view.jobs
-        part, user, account = jobs.queue[job], jobs.user[job], jobs.account[job]
+        part, user, account = self.c.partition_of(job), jobs.user[job], jobs.account[job]
         # With both set, bf_max_job_assoc takes the place of bf_max_job_user.
         most_of_user = 0 if p.bf_max_job_assoc else p.bf_max_job_user
         kinds = [
@@ -236,7 +239,7 @@ class BackfillPass:
         fresh = job not in c.view.running
         start_s = c.view.now if fresh else c.view.progress.running_since_s(job)
         spans = c.draft.placed[job].spans
-        end_s = int(start_s + c.limit_s(job))
+        end_s = int(min(start_s + c.limit_s(job), c.ending.get(job, inf)))
         return LimitEnd(end_s, job, node_bits(spans), spans, c.view.shape(job))
 
 

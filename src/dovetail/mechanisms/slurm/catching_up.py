@@ -14,8 +14,9 @@ import numpy as np
 from dovetail.core.units import NEVER_S
 from dovetail.core.view import View
 from dovetail.mechanisms.slurm.completing import Completing
+from dovetail.mechanisms.slurm.cycles import ROUNDING_S
 from dovetail.mechanisms.slurm.fair_share import FairShares
-from dovetail.mechanisms.slurm.parameters import SlurmParameters
+from dovetail.mechanisms.slurm.parameters import SlurmParameters, slurm_seconds
 from dovetail.mechanisms.slurm.ranked_queue import RankedQueue
 from dovetail.mechanisms.slurm.scheduling_pass import SchedulingPass
 from dovetail.mechanisms.slurm.site import Site
@@ -25,12 +26,11 @@ from dovetail.mechanisms.slurm.state import SlurmState, last_backfill_s
 def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> SlurmState:
     """Returns the memory as of now."""
     now = view.now
-    site = state.site
-    if site is None or site.cluster is not view.cluster:
-        site = Site.of(view.cluster)
+    site = _site(view, state)
     last_s, news_s = last_backfill_s(state, p.bf_interval, now)
-    shares = state.shares.at(p, now)
-    computed = p.ranks_by_time and shares.calculated_s != state.shares.calculated_s
+    before = _counted(p, site, state)
+    shares = before.at(p, now)
+    computed = p.ranks_by_time and shares.calculated_s != before.calculated_s
     shares = _with_running(p, site, view, shares)
     queue, fresh = _with_waiting(view, state.queue)
     if p.priority_weight_fairshare:
@@ -42,9 +42,13 @@ def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> SlurmState:
         unranked, queue = queue.jobs, queue.ranked(p, site, view.jobs, shares)
         moved = computed and not np.array_equal(unranked, queue.jobs)
     happened = _happened(view, site, state)
-    begun = any(begin_s <= now for begin_s in state.begins.values())
+    begun = _due_again(p, site, view, state)
     news = happened or begun or moved or bool(fresh)
-    due_s = _main_due_s(p, state, now, fresh=bool(fresh), happened=happened, later=moved or begun)
+    ending, graceless = _ending(view, state.ending)
+    due_s = _main_due_s(
+        p, state, now, fresh=bool(fresh), happened=happened or graceless, later=moved or begun
+    )
+    news = news or graceless
     return SlurmState(
         site=site,
         cycles=state.cycles,
@@ -52,6 +56,8 @@ def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> SlurmState:
         queue=queue,
         begins=_begins(p, view, state.begins),
         completing=_completing(p, view, state),
+        ending=ending,
+        partitions=_still_running(view, state.partitions),
         decided_s=now,
         backfilled_s=last_s,
         news_s=min(news_s, now) if news else news_s,
@@ -59,6 +65,50 @@ def caught_up(p: SlurmParameters, view: View, state: SlurmState) -> SlurmState:
         main_due_s=min(state.main_due_s, due_s),
         dirty=state.dirty or news,
     )
+
+
+def _ending(view: View, ending: Mapping[int, float]) -> tuple[Mapping[int, float], bool]:
+    """Returns the running jobs in their grace, and whether that of one is over now."""
+    if not ending:
+        return ending, False
+    left = {job: end_s for job, end_s in ending.items() if job in view.running}
+    return left, any(end_s <= view.now + ROUNDING_S for end_s in left.values())
+
+
+def _due_again(p: SlurmParameters, site: Site, view: View, state: SlurmState) -> bool:
+    """True if a requeued job may begin, or a running one may be stopped, from now on."""
+    if any(begin_s <= view.now for begin_s in state.begins.values()):
+        return True
+    return any(state.decided_s < until_s <= view.now for until_s in exemptions_s(p, site, view))
+
+
+def exemptions_s(p: SlurmParameters, site: Site, view: View) -> list[float]:
+    """Returns when running jobs may be stopped first, none if all may from their start."""
+    usual_s = slurm_seconds(p.preempt_exempt_time)
+    if not p.preempts or not (usual_s or any(qos.exempt_s for qos in site.qos.values())):
+        return []
+    qos, since_s = view.jobs.qos, view.progress.running_since_s
+    return [site.exempt_until_s(qos[job], since_s(job), usual_s) for job in view.running]
+
+
+def _still_running(view: View, partitions: Mapping[int, str]) -> Mapping[int, str]:
+    if not partitions:
+        return partitions
+    return {job: name for job, name in partitions.items() if job in view.running}
+
+
+def _site(view: View, state: SlurmState) -> Site:
+    """Returns the site of the memory, a new one if nodes changed."""
+    if state.site is None or state.site.cluster is not view.cluster:
+        return Site.of(view.cluster)
+    return state.site
+
+
+def _counted(p: SlurmParameters, site: Site, state: SlurmState) -> FairShares:
+    """Returns the usage of the memory, or that which an earlier controller kept."""
+    if state.recalled is None or not p.priority_weight_fairshare:
+        return state.shares
+    return state.recalled.shares(p, site)
 
 
 def _completing(p: SlurmParameters, view: View, state: SlurmState) -> Completing:
@@ -84,7 +134,9 @@ def _main_due_s(
 
 def after(p: SlurmParameters, view: View, c: SchedulingPass, state: SlurmState) -> SlurmState:
     """Returns the memory with the jobs that a decision started and stopped."""
-    if not c.started:
+    if c.ending != state.ending:
+        state = replace(state, ending=MappingProxyType(c.ending))
+    if not c.started and not c.stopped:
         return state
     assert state.site is not None
     now, shares = view.now, state.shares
@@ -98,8 +150,15 @@ def after(p: SlurmParameters, view: View, c: SchedulingPass, state: SlurmState) 
         stopped = [(job, now) for job in c.stopped]
         queue = queue.joined(p, state.site, view.jobs, shares, stopped)
         queue = queue.ranked(p, state.site, view.jobs, shares)
+    partitions = {job: name for job, name in c.partitions.items() if job in c.draft.placed}
     return replace(
-        state, shares=shares, queue=queue, begins=begins, news_s=min(state.news_s, now), dirty=True
+        state,
+        shares=shares,
+        queue=queue,
+        begins=begins,
+        partitions=partitions,
+        news_s=min(state.news_s, now),
+        dirty=True,
     )
 
 
@@ -130,7 +189,7 @@ def _with_waiting(view: View, queue: RankedQueue) -> tuple[RankedQueue, list[int
     changes, waiting = view.changes, view.waiting
     queue = queue.without(changes.ended)
     fresh = list(dict.fromkeys([*changes.arrived, *changes.evicted]))
-    if len(queue) + len(fresh) != len(waiting) or any(job not in waiting for job in fresh):
+    if queue.job_count + len(fresh) != len(waiting) or any(job not in waiting for job in fresh):
         known = queue.jobs.tolist()
         queue = queue.without([job for job in known if job not in waiting])
         known = set(known)

@@ -110,6 +110,10 @@ class FairShares:
         usage[: len(self.usage)] = self.usage
         return replace(self, seen=seen, tree=tree, usage=usage, factors=_factors(tree, usage))
 
+    def computed(self) -> FairShares:
+        """Returns the shares with the factors of their usage."""
+        return replace(self, factors=_factors(self.tree, self.usage))
+
     def leaf(self, table: JobTable, job: int) -> int:
         """Returns the number of a job's leaf."""
         return self.tree.leaf_of[association(table, job)]

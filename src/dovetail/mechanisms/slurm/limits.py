@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from dovetail.core.job import JobTable
@@ -36,12 +37,21 @@ class Limits:
     site: Site
     jobs: JobTable
     active: bool
+    partitions: Mapping[int, str]
     held: dict[Scope, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(site: Site, jobs: JobTable, running: Mapping[int, Placement]) -> Limits:
-        """Returns the limits with what the running jobs hold."""
-        limits = Limits(site, jobs, limits_anything(site))
+    def of(
+        site: Site,
+        jobs: JobTable,
+        running: Mapping[int, Placement],
+        partitions: Mapping[int, str] = MappingProxyType({}),
+    ) -> Limits:
+        """Returns the limits with what the running jobs hold.
+
+        `partitions` has those of jobs that name several: where each runs or is tried.
+        """
+        limits = Limits(site, jobs, limits_anything(site), partitions)
         for job in running if limits.active else ():
             limits.book(job, 1)
         return limits
@@ -93,7 +103,7 @@ class Limits:
         yield from self._of_queue(job, gpus)
 
     def _of_queue(self, job: int, gpus: int) -> Iterator[LimitUse]:
-        name = self.jobs.queue[job]
+        name = self.partitions.get(job) or self.jobs.queue[job]
         kind = self.site.type_of(name, self.jobs.gpu_type[job])
         for queue_name in self.site.above_queue.get(name, ()):
             queue = self.site.queues[queue_name]

@@ -32,9 +32,14 @@ class MainPass:
         """Starts jobs; those in `waits` may not begin yet. `head` is the first without room."""
         self._nodes = self.c.open_nodes
         depth = 0
+        repeats = self.queue.repeats
         for place, job in enumerate(self.queue.jobs.tolist()):
             if not self._nodes:
                 return
+            if repeats:
+                if job in self.c.started:
+                    continue
+                self.c.try_in(job, int(self.queue.choices[place]))
             if job in waits or self._partition_is_full(job):
                 continue
             if not self.full and depth > self.c.p.default_queue_depth:

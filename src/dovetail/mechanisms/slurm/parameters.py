@@ -19,6 +19,12 @@ OFF, REQUEUE = "off", "requeue"
 YEAR_S = 365 * DAY_S
 """What Slurm plans for a job without a time limit in a partition without one."""
 
+_OTHER_MODES = {
+    "cancel": ": a policy cannot end jobs; requeue stops the same ones, and they wait again",
+    "suspend": ": a suspended job keeps its GPUs, so nobody gains any; choose requeue",
+    "gang": ": a suspended job keeps its GPUs, so nobody gains any; choose requeue",
+}
+
 _TIME = re.compile(
     r"(?:(?P<days>\d+)-(?P<dh>\d+)(?::(?P<dm>\d+)(?::(?P<ds>\d+))?)?"
     r"|(?P<hours>\d+):(?P<hm>\d+):(?P<hs>\d+)|(?P<minutes>\d+)(?::(?P<ms>\d+))?)",
@@ -92,6 +98,7 @@ class SlurmParameters:
     bf_node_space_size: int = 0
     bf_window_linear: int = 0
     preempt_mode: str = OFF
+    preempt_exempt_time: str = "0"
     preempt_youngest_first: bool = False
     preempt_strict_order: bool = False
     preempt_reorder_count: int = 1
@@ -107,12 +114,13 @@ class SlurmParameters:
         for name in ("priority_max_age", "priority_calc_period"):
             if not 1 <= slurm_seconds(getattr(self, name)) < NEVER_S:
                 raise ValueError(f"{name} is a finite time, not '{getattr(self, name)}'")
-        for name in ("priority_decay_half_life", "default_time"):
+        for name in ("priority_decay_half_life", "default_time", "preempt_exempt_time"):
             slurm_seconds(getattr(self, name))
         if self.bf_max_job_test < 1:
             raise ValueError("bf_max_job_test is at least 1, not 0")
         if self.preempt_mode not in (OFF, REQUEUE):
-            raise ValueError(f"preempt_mode is off or requeue, not '{self.preempt_mode}'")
+            why = _OTHER_MODES.get(self.preempt_mode.lower(), "")
+            raise ValueError(f"preempt_mode is off or requeue, not '{self.preempt_mode}'{why}")
 
     @property
     def preempts(self) -> bool:

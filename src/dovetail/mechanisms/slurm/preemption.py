@@ -17,8 +17,9 @@ from dovetail.core.job import Shape
 from dovetail.core.placement import Spans
 from dovetail.core.placing import Placing
 from dovetail.core.view import View
+from dovetail.mechanisms.slurm.cycles import ROUNDING_S
 from dovetail.mechanisms.slurm.node_choice import FreeNodes, choose
-from dovetail.mechanisms.slurm.parameters import SlurmParameters
+from dovetail.mechanisms.slurm.parameters import SlurmParameters, slurm_seconds
 from dovetail.mechanisms.slurm.site import NO_QOS, Site
 
 SIXTEEN_BITS = 0xFFFF
@@ -54,13 +55,17 @@ def candidates(
     """Returns the running jobs that a job may stop on some nodes, in the order of stopping."""
     qos = view.jobs.qos
     mine = qos[job]
+    usual_s = slurm_seconds(p.preempt_exempt_time)
+    since_s = view.progress.running_since_s
     found = [
         Candidate(other, spans, view.shape(other), bits)
         for other, spans in sorted(running.items())
-        if site.may_preempt(mine, qos[other]) and (bits := node_bits(spans)) & nodes
+        if site.may_preempt(mine, qos[other])
+        and (bits := node_bits(spans)) & nodes
+        and site.exempt_until_s(qos[other], since_s(other), usual_s) <= view.now + ROUNDING_S
     ]
     if p.preempt_youngest_first:
-        return sorted(found, key=lambda each: -view.progress.running_since_s(each.job))
+        return sorted(found, key=lambda each: -since_s(each.job))
 
     def rank(each: Candidate) -> tuple[float, int]:
         priority = site.qos.get(qos[each.job], NO_QOS).priority

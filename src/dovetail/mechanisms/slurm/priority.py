@@ -9,9 +9,12 @@ Source: https://slurm.schedmd.com/priority_multifactor.html; `priority_multifact
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from dovetail.core.job import Floats, Ints, JobTable, Labels
+from dovetail.core.tenants import QueueSpec
 from dovetail.mechanisms.slurm.parameters import SlurmParameters, slurm_seconds
 from dovetail.mechanisms.slurm.site import NO_QOS, NO_QUEUE, Site
 
@@ -47,10 +50,12 @@ def priorities(
     waited_s: Floats,
     fair: Floats,
     limit_s: Floats,
+    choices: Ints | None = None,
 ) -> Ints:
     """Returns the priorities of jobs; `waited_s` and `fair` are as of the last computation.
 
-    The priority of the job itself counts as nice with the opposite sign does in Slurm.
+    `choices` says which of its partitions each row is about, the first without it. The priority of
+    the job itself counts as nice with the opposite sign does in Slurm.
     """
     p = parameters
     points = table.priority[jobs].astype(np.float64)
@@ -65,10 +70,10 @@ def priorities(
         points += p.priority_weight_job_size * size
     if p.priority_weight_partition:
         most = max((q.priority for q in site.queues.values()), default=0.0)
-        of_queue = _by_label(
-            table.queue, lambda name: site.queues.get(name, NO_QUEUE).priority / (most or 1.0)
+        of_queue = by_partition(
+            site, table, jobs, choices, lambda queue: queue.priority / (most or 1.0)
         )
-        points += p.priority_weight_partition * of_queue[table.queue.codes[jobs]]
+        points += p.priority_weight_partition * of_queue
     if p.priority_weight_qos:
         most = max((q.priority for q in site.qos.values()), default=0.0)
         of_qos = _by_label(
@@ -76,6 +81,25 @@ def priorities(
         )
         points += p.priority_weight_qos * of_qos[table.qos.codes[jobs]]
     return np.clip(points, 1.0, PRIORITY_MAX).astype(np.int64)
+
+
+def by_partition(
+    site: Site,
+    table: JobTable,
+    jobs: Ints,
+    choices: Ints | None,
+    value: Callable[[QueueSpec], float],
+) -> Floats:
+    """Returns a value of the partition of each row."""
+
+    def of(queue: str, choice: int) -> float:
+        return value(site.queues.get(site.partitions_of(queue)[choice], NO_QUEUE))
+
+    found = _by_label(table.queue, lambda name: of(name, 0))[table.queue.codes[jobs]]
+    if choices is not None:
+        for row in np.flatnonzero(choices).tolist():
+            found[row] = of(table.queue[int(jobs[row])], int(choices[row]))
+    return found
 
 
 def _by_label(labels: Labels, value: object) -> Floats:

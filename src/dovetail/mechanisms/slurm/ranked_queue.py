@@ -10,8 +10,8 @@ import numpy as np
 from dovetail.core.job import Floats, Ints, JobTable
 from dovetail.mechanisms.slurm.fair_share import FairShares
 from dovetail.mechanisms.slurm.parameters import SlurmParameters
-from dovetail.mechanisms.slurm.priority import priorities
-from dovetail.mechanisms.slurm.site import NO_QOS, NO_QUEUE, Site, sorted_by
+from dovetail.mechanisms.slurm.priority import by_partition, priorities
+from dovetail.mechanisms.slurm.site import NO_QOS, Site, places_by
 from dovetail.mechanisms.slurm.usage import whole_s
 
 NO_JOBS: Ints = np.zeros(0, np.int64)
@@ -24,13 +24,15 @@ class RankedQueue:
     partition, by priority.
 
     Equal priorities go by submission (`since_s`), then by number. `leaves` are the numbers of
-    their associations, `limit_s` their time limits.
+    their associations, `limit_s` their time limits. A job that names several partitions has a row
+    for each: `choices` says for which of them.
     """
 
     jobs: Ints = field(default_factory=lambda: NO_JOBS)
     since_s: Floats = field(default_factory=lambda: NO_TIMES)
     limit_s: Floats = field(default_factory=lambda: NO_TIMES)
     leaves: Ints = field(default_factory=lambda: NO_JOBS)
+    choices: Ints = field(default_factory=lambda: NO_JOBS)
     points: Ints = field(default_factory=lambda: NO_JOBS)
 
     def __len__(self) -> int:
@@ -46,7 +48,17 @@ class RankedQueue:
         return hash(self.jobs.tobytes())
 
     def _columns(self) -> tuple[Ints | Floats, ...]:
-        return self.jobs, self.since_s, self.limit_s, self.leaves, self.points
+        return self.jobs, self.since_s, self.limit_s, self.leaves, self.choices, self.points
+
+    @property
+    def job_count(self) -> int:
+        """Returns how many jobs wait, each counted once."""
+        return len(self) - int(np.count_nonzero(self.choices))
+
+    @property
+    def repeats(self) -> bool:
+        """Returns whether some job has several rows."""
+        return bool(self.choices.any())
 
     def without(self, jobs: Collection[int]) -> RankedQueue:
         """Returns the queue without some jobs."""
@@ -66,15 +78,22 @@ class RankedQueue:
         """Returns the queue with further jobs and when each began to wait, not yet ranked."""
         if not entries:
             return self
-        jobs = np.array([job for job, _ in entries], np.int64)
-        limits = [limit_of(p, site, table, job) for job, _ in entries]
-        leaves = [shares.leaf(table, j) if p.priority_weight_fairshare else 0 for j, _ in entries]
+        rows = [
+            (job, since_s, choice)
+            for job, since_s in entries
+            for choice in range(len(site.partitions_of(table.queue[job])))
+        ]
+        jobs = np.array([job for job, _, _ in rows], np.int64)
+        limits = [limit_of(p, site, table, job) for job, _, _ in rows]
+        fair = p.priority_weight_fairshare
+        leaves = [shares.leaf(table, job) if fair else 0 for job, _, _ in rows]
         return replace(
             self,
             jobs=np.append(self.jobs, jobs),
-            since_s=np.append(self.since_s, [since for _, since in entries]),
+            since_s=np.append(self.since_s, [since_s for _, since_s, _ in rows]),
             limit_s=np.append(self.limit_s, limits),
             leaves=np.append(self.leaves, np.array(leaves, np.int64)),
+            choices=np.append(self.choices, np.array([n for _, _, n in rows], np.int64)),
         )
 
     def ranked(
@@ -91,10 +110,14 @@ class RankedQueue:
             waited_s=whole_s(shares.calculated_s) - np.floor(self.since_s + 1e-6),
             fair=shares.factors[self.leaves] if p.priority_weight_fairshare else NO_TIMES,
             limit_s=self.limit_s,
+            choices=self.choices,
         )
-        keys: list[Ints | Floats] = [self.jobs, self.since_s, -points]
+        keys: list[Ints | Floats] = [self.choices, self.jobs, self.since_s, -points]
         if any(queue.priority_tier != 1 for queue in site.queues.values()):
-            keys.append(-_tiers(site, table, self.jobs))
+            tiers = by_partition(
+                site, table, self.jobs, self.choices, lambda queue: queue.priority_tier
+            )
+            keys.append(-tiers)
         if site.reservations:
             keys.append(_ordinary(site, table, self.jobs, shares.calculated_s))
         if p.preempts and site.levels is not None:
@@ -102,15 +125,19 @@ class RankedQueue:
         order = np.lexsort(keys)
         ranked = replace(self, points=points)._taken(order)
         if p.preempts and site.levels is None:
-            jobs = sorted_by(site.by_preemption(table), ranked.jobs.tolist())
-            place = {job: i for i, job in enumerate(ranked.jobs.tolist())}
-            ranked = ranked._taken(np.array([place[job] for job in jobs], np.int64))
+            places = places_by(site.by_preemption(table), ranked.jobs.tolist())
+            ranked = ranked._taken(np.array(places, np.int64))
         return ranked
 
     def _taken(self, rows: Ints) -> RankedQueue:
         points = self.points[rows] if len(self.points) == len(self.jobs) else NO_JOBS
         return RankedQueue(
-            self.jobs[rows], self.since_s[rows], self.limit_s[rows], self.leaves[rows], points
+            self.jobs[rows],
+            self.since_s[rows],
+            self.limit_s[rows],
+            self.leaves[rows],
+            self.choices[rows],
+            points,
         )
 
 
@@ -124,12 +151,6 @@ def _ordinary(site: Site, table: JobTable, jobs: Ints, now: float) -> Ints:
     """Returns 0 for jobs in a reservation and 1 for all others."""
     none = [site.reservation_of(table, job, now) is None for job in jobs.tolist()]
     return np.array(none, np.int64)
-
-
-def _tiers(site: Site, table: JobTable, jobs: Ints) -> Ints:
-    names = (*table.queue.names, "")
-    by_name = [site.queues.get(name, NO_QUEUE).priority_tier for name in names]
-    return np.array(by_name, np.int64)[table.queue.codes[jobs]]
 
 
 def _levels(site: Site, table: JobTable, jobs: Ints) -> Ints:

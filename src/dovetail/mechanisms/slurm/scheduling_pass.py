@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
 
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.placement import Spans
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
+from dovetail.mechanisms.slurm.cycles import ROUNDING_S
 from dovetail.mechanisms.slurm.limits import Limits
 from dovetail.mechanisms.slurm.node_choice import FreeNodes, choose
 from dovetail.mechanisms.slurm.parameters import SlurmParameters
@@ -24,22 +26,42 @@ class SchedulingPass:
     """The draft of one decision, and what it has started and stopped."""
 
     def __init__(
-        self, view: View, draft: Draft, p: SlurmParameters, site: Site, completing: int = 0
+        self,
+        view: View,
+        draft: Draft,
+        p: SlurmParameters,
+        site: Site,
+        completing: int = 0,
+        partitions: Mapping[int, str] = MappingProxyType({}),
+        ending: Mapping[int, float] = MappingProxyType({}),
     ) -> None:
         self.view = view
         self.draft = draft
         self.p = p
         self.site = site
         self.completing = completing
+        # Of jobs that name several: where each runs, or is tried now.
+        self.partitions = dict(partitions)
         self.now_s = int(view.now)
         self.started: list[int] = []
         self.stopped: list[int] = []
+        # Jobs in their GraceTime, and when it is over.
+        self.ending = dict(ending)
+        self._end_grace()
         self.state = FreeNodes.now(draft.occupancy)
+
+    def _end_grace(self) -> None:
+        """Stops the jobs whose grace is over, whoever asked for them (`job_time_limit`)."""
+        for job, end_s in sorted(self.ending.items()):
+            if end_s <= self.view.now + ROUNDING_S and self.view.preemptible[job]:
+                self.draft.remove(job)
+                self.stopped.append(job)
+                del self.ending[job]
 
     @cached_property
     def limits(self) -> Limits:
         """The limits, with what the draft holds of them."""
-        return Limits.of(self.site, self.view.jobs, self.draft.placed)
+        return Limits.of(self.site, self.view.jobs, self.draft.placed, self.partitions)
 
     @cached_property
     def open_nodes(self) -> int:
@@ -48,8 +70,14 @@ class SchedulingPass:
         return self.site.nodes & ~sum(1 << node for node in closed)
 
     def partition_of(self, job: int) -> str:
-        """Returns the name of a job's partition."""
-        return self.view.jobs.queue[job]
+        """Returns the name of a job's partition, of several that which is tried."""
+        return self.partitions.get(job) or self.view.jobs.queue[job]
+
+    def try_in(self, job: int, choice: int) -> None:
+        """Lets a job that names several partitions be tried in one of them."""
+        listed = self.site.partitions_of(self.view.jobs.queue[job])
+        if len(listed) > 1:
+            self.partitions[job] = listed[choice]
 
     def nodes_of(self, job: int) -> int:
         """Returns the nodes of a job's partition that have its type of GPUs.
@@ -58,6 +86,9 @@ class SchedulingPass:
         """
         occupancy, shape = self.draft.occupancy, self.view.shape(job)
         sets = [one & self.site.nodes for one in occupancy.node_sets.near(shape)]
+        if job in self.partitions:
+            own = self.site.nodes_for(self.partitions[job])
+            sets = list(dict.fromkeys(filter(None, (one & own for one in sets))))
         if len(sets) < 2:
             return sets[0] if sets else 0
         for gpus in (occupancy.free, self.view.cluster.capacity):
@@ -110,9 +141,18 @@ class SchedulingPass:
         # The limits count the jobs that would be stopped, too, as in Slurm.
         if not self.limits.has_jobs_and_gpus_left(job):
             return OVER_LIMIT
-        if spans is None:
+        if spans is None or (takes is not None and self._in_grace(takes)):
             return BUSY
         return STARTED if self._place(job, spans, takes) else OVER_LIMIT
+
+    def _in_grace(self, takes: Takeover) -> bool:
+        """True if a job that is to be stopped may run on for a while; its grace begins now."""
+        qos = self.view.jobs.qos
+        for victim in takes.jobs:
+            grace_s = self.site.qos[qos[victim]].grace_s
+            if grace_s:
+                self.ending.setdefault(victim, self.view.now + grace_s)
+        return any(victim in self.ending for victim in takes.jobs)
 
     def _place(self, job: int, spans: Spans, takes: Takeover | None) -> bool:
         savepoint = self.draft.savepoint()

@@ -11,6 +11,7 @@ from functools import cmp_to_key
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
+from dovetail.core.node_sets import queues_of
 from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
 from dovetail.core.units import NEVER_S
 
@@ -85,6 +86,12 @@ class Site:
             levels=_levels(qos),
         )
 
+    def partitions_of(self, queue: str) -> tuple[str, ...]:
+        """Returns the partitions that a job names: `a,b` are two."""
+        if "," not in queue or queue in self.queues:
+            return (queue,)
+        return queues_of(queue)
+
     def nodes_for(self, queue: str) -> int:
         """Returns the nodes of a partition."""
         return self.nodes_of_queue.get(queue, self.nodes)
@@ -120,6 +127,11 @@ class Site:
         """True if jobs of a QOS may stop jobs of the other."""
         return other in self.qos.get(qos, NO_QOS).preempts
 
+    def exempt_until_s(self, qos: str, start_s: float, usual_s: float) -> float:
+        """Returns from when on a job that started may be stopped."""
+        own_s = self.qos.get(qos, NO_QOS).exempt_s
+        return start_s + (usual_s if own_s is None else own_s)
+
     def by_preemption(self, jobs: JobTable) -> Callable[[int, int], int]:
         """Returns a comparison that puts a job before those that it may preempt."""
 
@@ -130,17 +142,16 @@ class Site:
         return compare
 
 
-def sorted_by(compare: Callable[[int, int], int], jobs: Sequence[int]) -> list[int]:
-    """Returns jobs that are in order of priority, with preemptors before what they may preempt.
+def places_by(compare: Callable[[int, int], int], jobs: Sequence[int]) -> list[int]:
+    """Returns the places of jobs in order of priority, preemptors before what they may preempt.
 
     As in Slurm a merge sort whose comparison asks for preemption first and then for priority.
     """
-    rank = {job: place for place, job in enumerate(jobs)}
 
     def before(one: int, other: int) -> int:
-        return compare(one, other) or rank[one] - rank[other]
+        return compare(jobs[one], jobs[other]) or one - other
 
-    return sorted(jobs, key=cmp_to_key(before))
+    return sorted(range(len(jobs)), key=cmp_to_key(before))
 
 
 def _union(sets: Iterable[int]) -> int:

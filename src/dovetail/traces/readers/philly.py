@@ -15,6 +15,7 @@ from dovetail.traces.json_list import json_entries
 from dovetail.traces.readers.afs import PHILLY_ZONE
 from dovetail.traces.readers.format import Format, Head, ReadOptions, has_columns
 from dovetail.traces.rows import Rows, adjusted
+from dovetail.traces.run_lists import run_text
 
 _LEFT_OUT = "attempt without start or end, left out"
 _DIFFER = "attempts with different GPU counts, largest kept"
@@ -45,6 +46,7 @@ def _read_json(path: Path, options: ReadOptions) -> Rows:
         pl.col("start_s").min(),
         pl.col("end_s").max(),
         (pl.col("duration_s").count() - 1).cast(pl.Float64).alias("restarts"),
+        _run_list().alias("runs"),
         pl.col("nodes").drop_nulls().last(),
         pl.col("gpus").max(),
         (pl.col("gpus").n_unique() > 1).alias("differ"),
@@ -65,9 +67,17 @@ def _read_json(path: Path, options: ReadOptions) -> Rows:
     )
     columns = frame.select(
         *("line", "job_id", "submit_s", "gpus", "duration_s", "user", "queue", "status"),
-        *("start_s", "end_s", "wait_s", "restarts", "nodes"),
+        *("start_s", "end_s", "wait_s", "restarts", "nodes", "runs"),
     )
     return Rows(columns, len(jobs), counts, 0.0, submitted.offset_s(zone))
+
+
+def _run_list() -> pl.Expr:
+    """Returns the attempts of a job with several; the log does not say why one ended."""
+    begin_s = pl.col("start_s") - pl.col("start_s").min()
+    text = run_text(begin_s, pl.col("duration_s"), pl.lit(0.0), pl.lit(""))
+    timed = text.sort_by("start_s").filter(pl.col("start_s").is_not_null().sort_by("start_s"))
+    return pl.when(timed.len() > 1).then(timed.str.join(" ")).otherwise(pl.lit(""))
 
 
 def _tables(path: Path) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -11,6 +11,7 @@ import polars as pl
 
 from dovetail.core.units import DAY_S
 from dovetail.traces.rows import Refusals, adjusted, joined
+from dovetail.traces.run_lists import run_text
 
 SAME_ROW_TWICE = "the same row again"
 RUN_OF_A_JOB = "earlier run of a requeued job"
@@ -22,6 +23,10 @@ REQUEUE_S_MAX = DAY_S
 """The longest time from the end of a run to the Submit of the next. Slurm requeues a job when its
 nodes are clean, hours later if one hangs; a number that starts anew comes back after months."""
 
+REQUEUE_DELAY_S = 121.0
+"""How long Slurm itself keeps a requeued job back, by default (slurmctld's `batch_requeue_fini`:
+the credential's life, 120 s, and a second). What goes beyond is a hold."""
+
 _OVERLAP_S = 1.0
 """Slurm's times are whole seconds, so a run may begin in the second in which the last one ended."""
 _KEY = ("cluster", "number")
@@ -31,12 +36,17 @@ def one_row_a_job(frame: pl.DataFrame, refused: Refusals) -> pl.DataFrame:
     """Returns one row for each job, in the order of lines.
 
     The run time and the suspended time are sums, submission and start those of the first run, end
-    and all else of the last one; `restarts` counts the starts after the first. `frame` has the
+    and all else of the last one; `restarts` counts the starts after the first, and `runs` lists the
+    runs of a job that its first one did not end. `frame` has the
     columns of `slurm`, with `ended`, `cut` and `state`. The order of lines does not matter, but
     between equal rows. A second job of one number gets the id `7#2`. Slurm's time limit begins anew
     with every run, so that of a job is its earlier runs and the limit of the last.
     """
-    frame = frame.with_columns(pl.col("job_id").alias("number"))
+    frame = frame.with_columns(
+        pl.col("job_id").alias("number"),
+        pl.lit("").alias("runs"),
+        pl.lit(0.0).alias("held_again_s"),
+    )
     several = frame.select(pl.struct(*_KEY).is_duplicated()).to_series()
     alone, rows = frame.filter(~several), frame.filter(several)
     if rows.is_empty():
@@ -105,6 +115,26 @@ def _goes_on() -> pl.Expr:
     ).fill_null(False)
 
 
+def _held_again_s() -> pl.Expr:
+    """Returns how long a job was held before a run that is not its first, beyond Slurm's delay."""
+    until_s = pl.min_horizontal("eligible_s", pl.coalesce("start_s", "end_s"))
+    until_s = pl.when(pl.col("eligible_s").is_not_null()).then(until_s)
+    held_s = until_s - pl.col("submit_s") - REQUEUE_DELAY_S
+    later = pl.int_range(pl.len()) > 0
+    return pl.when(later).then(held_s.clip(0.0)).otherwise(0.0).fill_null(0.0)
+
+
+def _run_list() -> pl.Expr:
+    """Returns the runs of a job of several rows, "" if none of them started."""
+    begin_s = pl.col("start_s") - pl.col("start_s").drop_nulls().first()
+    ran_s = pl.col("duration_s") + pl.col("suspended_s")
+    last = pl.int_range(pl.len()) == pl.len() - 1
+    cause = pl.when(last).then(pl.lit("")).otherwise("state")
+    text = run_text(begin_s, ran_s, _held_again_s(), cause)
+    started = text.filter(pl.col("start_s").is_not_null() & ran_s.is_not_null())
+    return pl.when(pl.len() > 1).then(started.str.join(" ")).otherwise(pl.lit(""))
+
+
 def _merged(columns: list[str]) -> list[pl.Expr]:
     """Returns how each column of a job follows from its rows."""
     runs = pl.col("start_s").count().cast(pl.Float64) - 1
@@ -121,8 +151,13 @@ def _merged(columns: list[str]) -> list[pl.Expr]:
         "restarts": pl.max_horizontal(runs, pl.col("restarts").max()).clip(0),
         "gpu_type": pl.col("gpu_type").filter(pl.col("gpu_type") != "").last().fill_null(""),
         "nodes": pl.col("nodes").filter(pl.col("nodes") != "").last().fill_null(""),
+        "runs": _run_list(),
+        "held_again_s": _held_again_s().sum(),
     }
     special["gpus"] = pl.coalesce(special["gpus"], pl.col("gpus").last())
+    # A row that never started names all partitions that it waited for, as in `a,b`.
+    ran_in = pl.col("queue").filter(pl.col("start_s").is_not_null()).last()
+    special["queue"] = pl.coalesce(ran_in, pl.col("queue").last())
     return [special.get(c, pl.col(c).last()).alias(c) for c in columns]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from dovetail.core.units import HOUR_S
 from dovetail.traces.assemble import held_note
 from dovetail.traces.canonical import is_parquet, trace_name
 from dovetail.traces.clock import REPEATED_HOUR, SKIPPED_HOUR, Moments, moments
@@ -17,7 +18,7 @@ from dovetail.traces.gpu_types import with_types_of_places
 from dovetail.traces.readers.format import Format, Head, ReadOptions, refuse
 from dovetail.traces.readers.sacct_lines import DAMAGED_AGAIN, are_columns, is_sacct, whole_rows
 from dovetail.traces.readers.sacct_parquet import stored_rows
-from dovetail.traces.readers.sacct_requeues import one_row_a_job
+from dovetail.traces.readers.sacct_requeues import REQUEUE_DELAY_S, one_row_a_job
 from dovetail.traces.readers.sacct_values import (
     by_distinct,
     clock_span_s,
@@ -90,7 +91,8 @@ def _join(paths: Sequence[Path], options: ReadOptions) -> Rows:
     refused.counts[adjusted(SEVERAL_TYPES)] += int(several.sum())
     frame = frame.with_columns(frame["gpu_type"].set(several, ""))
     assumed = [note for log in logs for note in log.notes]
-    notes = tuple(dict.fromkeys(note for note in (*assumed, held_note(frame)) if note))
+    held = (held_note(frame), _held_again_note(frame["held_again_s"]))
+    notes = tuple(dict.fromkeys(note for note in (*assumed, *held) if note))
     offset_s = min(logs, key=lambda log: log.first_s).offset_s
     read = sum(log.read for log in logs)
     return Rows(frame, read, refused.counts, 0.0, offset_s, refused.rows, notes)
@@ -137,6 +139,18 @@ def _read_log(
     return _Log(frame, read, first_s, submitted.offset_s(zone), notes)
 
 
+def _held_again_note(held_s: pl.Series) -> str:
+    """Returns how many requeued jobs were held before a later run, and how long, "" if none."""
+    held_s = held_s.filter(held_s > 0)
+    if held_s.is_empty():
+        return ""
+    return (
+        f"{len(held_s):,} requeued jobs were held before a later run (Eligible over "
+        f"{REQUEUE_DELAY_S:g} s after the requeue), for {float(held_s.sum()) / HOUR_S:,.1f} h in "
+        "all: that is no waiting in the record, but part of the JCT."
+    )
+
+
 def _ended_jobs(frame: pl.DataFrame, refused: Refusals) -> pl.DataFrame:
     """Returns the jobs that ran and ended, with their waiting time."""
     open_, ran = ~frame["ended"], frame["duration_s"].fill_null(0) > 0
@@ -147,8 +161,8 @@ def _ended_jobs(frame: pl.DataFrame, refused: Refusals) -> pl.DataFrame:
     if frame["start_s"].null_count() < frame.height or not frame["duration_s"].is_null().all():
         timeless = frame["start_s"].is_null() & ~(frame["duration_s"].fill_null(0) > 0)
         frame = refuse(frame, idle.fill_null(False) | timeless, "never started", refused)
-    held_s = pl.col("duration_s") + pl.col("suspended_s")
-    return frame.with_columns((pl.col("end_s") - pl.col("submit_s") - held_s).alias("wait_s"))
+    no_wait_s = pl.col("duration_s") + pl.col("suspended_s") + pl.col("held_again_s")
+    return frame.with_columns((pl.col("end_s") - pl.col("submit_s") - no_wait_s).alias("wait_s"))
 
 
 def _admitted(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
