@@ -77,7 +77,8 @@ def test_a_file_that_does_not_say_counts_as_unknown(tmp_path: Path, shell: Shell
     said = " ".join(shell.ok("trace", "describe", trace).out.split())
     assert "What an import left out of this trace is not known" in said
     report = tmp_path / "report"
-    said = shell.ok("compare", trace, "-p", "fifo,sjf", "--cluster", "1x2", "-o", report).out
+    words = ("-p", "fifo,sjf", "--cluster", "1x2", "--processes", "1", "-o", report)
+    said = shell.ok("compare", trace, *words).out
     assert "is not known: the file does not say" in " ".join(said.split())
     assert "what was left out of its log is not known" in (report / "report.html").read_text()
 
