@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,12 @@ PROPERTIES: dict[str, Any] = {"deadline": None, "suppress_health_check": [Health
 settings.register_profile("dovetail", derandomize=True, **PROPERTIES)
 settings.register_profile("search", derandomize=False, print_blob=True, **PROPERTIES)
 settings.load_profile("dovetail")
+
+# Two processes of tests share the cores: threads of BLAS and torch would wait for each other, busy.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Hundreds of processes import Dovetail. They compile it once, also where no bytecode is kept.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Who starts the tests in the background lets them, and all they start, ignore interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

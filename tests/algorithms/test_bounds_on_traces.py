@@ -1,5 +1,6 @@
 """The bounds on public traces, 64 GPUs: the figures of docs/concepts/bounds.md."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from dovetail.algorithms.speed import SpeedTimeline
 
 FloatArray = npt.NDArray[np.float64]
 CLUSTER = SpeedTimeline.constant(64)
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def muri_jobs(data_dir: Path, trace: str) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -77,8 +79,8 @@ def elastic_bounds(data_dir: Path, trace: str) -> LowerBounds:
     ("trace", "span", "squashed", "busy", "priced", "srsf", "x_bound"),
     [
         ("trace3", 46_865, 108_081, 126_931, 139_719, 172_680.190658, 1.236),
-        ("trace4", 119_336, 378_981, 435_728, 434_052, 468_579.905534, 1.075),
-        ("trace2", 99_986, 2_027_316, 2_067_416, 1_965_985, 2_145_393.875432, 1.038),
+        slow("trace4", 119_336, 378_981, 435_728, 434_052, 468_579.905534, 1.075),
+        slow("trace2", 99_986, 2_027_316, 2_067_416, 1_965_985, 2_145_393.875432, 1.038),
     ],
 )
 def test_srsf_on_muris_traces_is_near_the_rigid_bound(
@@ -105,7 +107,7 @@ def test_srsf_on_muris_traces_is_near_the_rigid_bound(
 
 @pytest.mark.parametrize(
     ("trace", "over_span", "afs_over_span"),
-    [("e13805", 1.000, 1.02), ("103959", 1.015, 1.16), ("ed69ec", 1.168, 1.47)],
+    [("e13805", 1.000, 1.02), slow("103959", 1.015, 1.16), ("ed69ec", 1.168, 1.47)],
 )
 def test_the_elastic_bound_lies_between_the_span_and_what_afs_reaches(
     data_dir: Path, trace: str, over_span: float, afs_over_span: float

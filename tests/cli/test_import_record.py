@@ -1,6 +1,5 @@
 """What an import did to a log is known wherever the canonical file is used later."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -39,19 +38,28 @@ def lossy(log: Path, folder: Path) -> Path:
     return path
 
 
+def imported(log: Path, month: Path, shell: Shell) -> dict[str, int]:
+    """Imports the log, and returns what became of its rows."""
+    words = ("trace", "import", log, "--timezone", "Europe/Berlin", "-o", month, "--json")
+    counts: dict[str, int] = shell.ok(*words).json["traces"][0]["counts"]
+    assert counts["read"] > counts["usable"]
+    return counts
+
+
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
-def test_a_comparison_in_another_process_knows_what_the_import_did(
+def test_whoever_reads_a_trace_knows_what_the_import_did(
     log: Path, tmp_path: Path, kind: str, shell: Shell
 ) -> None:
     month = tmp_path / f"month.{kind}"
-    counts = shell.ok(
-        "trace", "import", log, "--timezone", "Europe/Berlin", "-o", month, "--json"
-    ).json["traces"][0]["counts"]
-    assert counts["read"] > counts["usable"]
-    found = json.loads(in_another_process("trace", "describe", month, "--json"))
-    assert found["counts"] == counts
-    if kind != "csv":
-        return
+    counts = imported(log, month, shell)
+    assert shell.ok("trace", "describe", month, "--json").json["counts"] == counts
+
+
+def test_a_comparison_in_another_process_knows_what_the_import_did(
+    log: Path, tmp_path: Path, shell: Shell
+) -> None:
+    month = tmp_path / "month.csv"
+    counts = imported(log, month, shell)
     said = in_another_process("compare", month, *COMPARED, "-o", tmp_path / "report")
     words = " ".join(said.split())
     assert f"Import of log.txt (slurm): {counts['read']:,} rows; {counts['usable']:,} jobs" in words
@@ -69,7 +77,8 @@ def test_a_file_that_does_not_say_counts_as_unknown(tmp_path: Path, shell: Shell
     said = " ".join(shell.ok("trace", "describe", trace).out.split())
     assert "What an import left out of this trace is not known" in said
     report = tmp_path / "report"
-    said = shell.ok("compare", trace, "-p", "fifo,sjf", "--cluster", "1x2", "-o", report).out
+    words = ("-p", "fifo,sjf", "--cluster", "1x2", "--processes", "1", "-o", report)
+    said = shell.ok("compare", trace, *words).out
     assert "is not known: the file does not say" in " ".join(said.split())
     assert "what was left out of its log is not known" in (report / "report.html").read_text()
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from test_policy_contract import SHORT
 
 import dovetail.policies
 from dovetail.conformance import PolicyConformance
@@ -14,7 +15,7 @@ IDLE = {"no-op"}
 for _name in registered():
     if _name not in IDLE:
         _title = "Test" + "".join(part.title() for part in _name.split("-"))
-        globals()[_title] = type(_title, (PolicyConformance,), {"policy": _name})
+        globals()[_title] = type(_title, (PolicyConformance,), {"policy": SHORT.get(_name, _name)})
 
 FICKLE = '''
 """A policy that keeps state where it must not."""

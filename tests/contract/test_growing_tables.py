@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from test_policies_with_blurred_belief import crowded
-from test_policy_contract import BUSY, some_rows
+from test_policy_contract import BUSY, VARIANTS, some_rows
 
 from builders import Facts, Row, policy_of, scene_of, trace_of
 from dovetail.core.beliefs import Physics
@@ -65,7 +65,9 @@ def test_jobs_without_models_and_quotas(name: str) -> None:
     assert growing == whole
 
 
-@pytest.mark.parametrize("name", BUSY)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in VARIANTS else []) for n in BUSY]
+)
 def test_jobs_of_models_that_appear_one_by_one(name: str) -> None:
     whole, growing = both(
         name,

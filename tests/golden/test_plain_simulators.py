@@ -154,7 +154,7 @@ def test_muris_tiresias_differs_from_ours_by_the_second_at_which_a_job_falls(
     [
         "trace3",
         "trace3_pr",
-        "trace4",
+        pytest.param("trace4", marks=pytest.mark.slow),
         pytest.param("trace2", marks=pytest.mark.slow),
     ],
 )
@@ -232,7 +232,7 @@ def test_lots_for_each_pair_explain_what_their_afs_p_prints(data_dir: Path) -> N
         "2869ce",
         "e13805",
         "ed69ec",
-        "103959",
+        pytest.param("103959", marks=pytest.mark.slow),
         pytest.param("0e4a51", marks=pytest.mark.slow),
         pytest.param("ee9e8c", marks=pytest.mark.slow),
     ],
@@ -248,7 +248,9 @@ def test_every_job_ends_as_in_the_plain_afs_rules(data_dir: Path, name: str, cas
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("name", ["e13805", "ed69ec", "103959"])
+@pytest.mark.parametrize(
+    "name", ["e13805", "ed69ec", pytest.param("103959", marks=pytest.mark.slow)]
+)
 def test_afs_l_is_as_good_as_theirs_with_whole_seconds_and_their_ties(
     data_dir: Path, name: str
 ) -> None:

@@ -24,7 +24,7 @@ SMALL = AfsWorkload("like 9", 9)
 @pytest.fixture
 def small_months(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the generated months so small that a whole study takes seconds."""
-    small = ((9, 0.3, 90), (1, 0.5, 90))
+    small = ((9, 0.3, 50), (1, 0.4, 50))
     for module in (afs_plan, afs_workload):
         monkeypatch.setattr(module, "GENERATED", small)
     afs_workload._jobs_of.cache_clear()

@@ -93,13 +93,13 @@ def test_only_the_trace_of_single_gpus_is_held_to_improve() -> None:
     assert [r.verdict for r in rows] == [WITHIN, WITHIN]
 
 
-@pytest.mark.parametrize("policy", ["afs-l", "max-min", "optimus"])
-def test_no_elastic_policy_is_below_the_bound(data_dir: Path, policy: str) -> None:
-    case = real(data_dir, "e13805", ("srtf", policy))
+def test_no_elastic_policy_is_below_the_bound(data_dir: Path) -> None:
+    case = real(data_dir, "e13805", ("srtf", "afs-l", "max-min", "optimus"))
     bounded = afs_why.bounded(case)
-    run = case.run(policy, AUTHORS)
-    results = played(bounded, run)
-    assert 0 < results[bounded]["bound_s"] <= results[run]["avg_jct_s"]
+    bound_s = played(bounded)[bounded]["bound_s"]
+    assert bound_s > 0
+    for policy in case.policies[1:]:
+        assert case.run(policy, AUTHORS).play()["avg_jct_s"] >= bound_s, policy
 
 
 def test_the_gap_closed_is_of_the_way_from_srtf_to_the_bound() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import Row, play, policy_of
@@ -15,6 +15,7 @@ from dovetail.core.order import Order
 from dovetail.core.policy import Decision, Policy
 from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec
 from dovetail.core.view import View
+from property_size import examples
 
 ELASTIC = ("afs-l", "afs-p", "afs-s", "optimus", "max-min", "srtf-e", "srsf-max", "themis")
 CONSERVING = ("afs-l", "afs-s", "optimus", "max-min", "srtf-e")
@@ -119,7 +120,7 @@ def fits_alone(row: Row, cluster: Cluster, *, whole: bool) -> bool:
 
 
 @pytest.mark.parametrize("name", ELASTIC)
-@settings(max_examples=25, deadline=None)
+@examples(8)
 @given(seed=st.integers(0, 2**32))
 def test_growing_keeps_all_limits_and_wastes_no_gpu(name: str, seed: int) -> None:
     holds(name, seed)

@@ -9,6 +9,7 @@ from dovetail.core.placement import Placement
 from dovetail.core.policy import Policy, parse_policy
 from dovetail.sim.scene import Scene
 from plain_sharing import Plain
+from property_size import examples
 from sharing_scenes import scenes
 
 
@@ -33,7 +34,7 @@ PAIRS: list[tuple[str, Policy]] = [
 
 
 @pytest.mark.parametrize(("name", "plain"), PAIRS, ids=[name for name, _ in PAIRS])
-@settings(max_examples=60)
+@examples(15)
 @given(scene=scenes())
 def test_it_decides_as_the_plain_one(name: str, plain: Policy, scene: Scene) -> None:
     fast = play_scene(scene, parse_policy(name))

@@ -95,6 +95,12 @@ def test_hostile_names_are_text_everywhere():
         assert HOSTILE in "".join(outline.text)
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves the pictures empty, for tests of what stands beside them: they take seconds."""
+    monkeypatch.setattr("dovetail.report.page.svg_text", lambda figure: "<svg></svg>")
+
+
 @pytest.fixture(scope="module")
 def plain_page() -> str:
     return plain()
@@ -195,6 +201,7 @@ def downloads(page: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_each_table_can_be_downloaded_and_is_its_frame():
     for comparison in (pair(90), with_record(pair(90)), hostile_pair()):
         page = comparison_report(comparison)
@@ -238,6 +245,7 @@ def test_losers_come_first_and_weigh_by_their_jobs():
     assert shown == sorted(shown, reverse=True)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_split_that_the_page_has_never_heard_of_is_shown():
     comparison = pair(60)
     results = {
@@ -304,6 +312,7 @@ def times_of(data: dict) -> list[dict[str, np.ndarray]]:
     return found
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_scripts_are_given_each_job_as_it_was():
     comparison = pair(150)
     data = data_of(comparison_report(comparison))
@@ -319,6 +328,7 @@ def test_the_scripts_are_given_each_job_as_it_was():
     assert data["jobs"]["joined"] is False
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_policy_that_runs_jobs_as_long_as_another_costs_the_page_little():
     comparison = pair(2000)
     results = {f"{name}-{i}": run for i in range(9) for name, run in comparison.results.items()}
@@ -393,6 +403,7 @@ def test_a_report_of_seven_policies_and_eight_thousand_jobs_stays_small():
     assert len(page.encode()) < 3_000_000
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_row_told_true_lengths_looks_like_its_policy_on_the_whole_page():
     runs = pair(120).results
     names = {"fifo": "fifo", "sjf": "sjf", "sjf, known": "sjf"}

@@ -3,6 +3,7 @@
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,22 +15,26 @@ FILES = sorted(SOURCE.rglob("*.py"))
 OUTSIDE = sorted(p for folder in ("papers", "tools") for p in (ROOT / folder).rglob("*.py"))
 BRANCHES_MAX = 15
 PLAIN_WORDS_MAX = 150
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in [*FILES, *OUTSIDE]}
 
 
 def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def public_classes(paths: list[Path]) -> Iterator[tuple[str, Path]]:
     for path in paths:
-        for node in TREES[path].body:
+        for node in tree(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 yield node.name, path
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -135,11 +140,11 @@ def imports_at_the_top(path: Path, modules: set[str]) -> set[str]:
     found: set[str] = set()
     inside = {
         id(n)
-        for f in ast.walk(TREES[path])
+        for f in ast.walk(tree(path))
         if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef)
         for n in ast.walk(f)
     }
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(tree(path)):
         if id(node) in inside:
             continue
         if isinstance(node, ast.ImportFrom) and node.module:

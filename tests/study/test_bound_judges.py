@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dovetail.policies
@@ -22,6 +22,7 @@ from dovetail.record.metrics import Window
 from dovetail.study.bound import bound, bound_for, judges, objection, powers_of
 from dovetail.study.options import Options
 from dovetail.study.run import placeable, simulate
+from property_size import examples
 
 assert dovetail.policies
 RIGID, ELASTIC, SHARING = Powers(), Powers(elastic=True), Powers(sharing=True)
@@ -62,7 +63,7 @@ def traces(draw: st.DrawFn, types: tuple[str, ...] = ("",)) -> Trace:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=40)
+@examples(10)
 @given(
     trace=traces(),
     cluster=st.sampled_from(["2x4", "3x2", "1x6", "1x4+2x2"]),
@@ -104,7 +105,7 @@ def test_no_policy_beats_the_bound_that_may_judge_it(
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=25)
+@examples(7)
 @given(
     untyped=traces(),
     typed=traces(("", "v100", "t4", "t4|v100")),

@@ -13,6 +13,7 @@ from dovetail.core.job import LABELS, JobTable, Labels
 from dovetail.core.trace import CANCELLED, COMPLETED, FAILED, TIMEOUT, Recorded, RecordedRuns, Trace
 from dovetail.traces.canonical import read_trace, write_trace
 from dovetail.traces.importing import import_trace
+from property_size import examples
 
 FULL = """\
 job_id,submit_s,gpus,duration_s,iterations,model,batch_size,user,recurrence,queue,priority,\
@@ -280,7 +281,7 @@ def listed(runs: RecordedRuns | None) -> list[tuple[object, ...]]:
 def test_writing_then_reading_gives_the_same_trace(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"t.{kind}"
 
-    @settings(max_examples=80, suppress_health_check=list(HealthCheck))
+    @settings(examples(20), suppress_health_check=list(HealthCheck))
     @given(traces())
     def check(trace: Trace) -> None:
         write_trace(trace, path)

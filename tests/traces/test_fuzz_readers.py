@@ -15,6 +15,7 @@ from dovetail.traces.canonical import read_trace
 from dovetail.traces.importing import format_names, import_trace
 from dovetail.traces.readers.format import ReadOptions
 from dovetail.traces.readers.registry import FORMATS
+from property_size import examples
 
 OPTIONS = ReadOptions(
     seconds_per_iteration=lambda model, gpus: 0.5 if gpus < 100 else None,
@@ -129,7 +130,7 @@ def test_tables_of_odd_values_never_surprise(
     folder = tmp_path_factory.mktemp("fuzz")
     path = folder / ("pai_task_table.csv" if name == "pai" else "log.txt")
 
-    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
+    @settings(examples(15), suppress_health_check=list(HealthCheck))
     @given(table(name))
     def check(data: bytes) -> None:
         path.write_bytes(data)
