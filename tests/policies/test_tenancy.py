@@ -41,6 +41,37 @@ def test_queues_take_turns_by_weight() -> None:
     assert at_once == [0, 1, 2, 8]
 
 
+@pytest.mark.parametrize("inner", ["slurm", "fifo", "backfill"])
+def test_every_inner_policy_starts_jobs_in_the_order_of_turns(inner: str) -> None:
+    cluster = Cluster(FOUR, queues=(QueueSpec("a", weight=3), QueueSpec("b")))
+    rows = [Row(4, 2000, queue="b") for _ in range(3)]
+    rows += [Row(4, 2000, queue="a") for _ in range(6)]
+    story = play(rows, f"tenancy:half-life-s=1000000,inner={inner}", cluster)
+    order = sorted(range(9), key=lambda job: first_starts(story)[job])
+    # Three of four turns are those of a, although all jobs of b were submitted before.
+    assert ["b" if job < 3 else "a" for job in order].count("a") == 6
+    assert sum(job >= 3 for job in order[:8]) == 6
+    assert order != list(range(9))
+
+
+def test_slurm_ranks_the_jobs_of_one_tenant() -> None:
+    cluster = Cluster(FOUR, queues=(QueueSpec("a", weight=2), QueueSpec("b")))
+    rows = [Row(4, 2000, queue="b"), Row(3, 2000, queue="a"), Row(4, 2000, queue="a")]
+    for weight, first in ((0, 1), (1000, 2)):
+        inner = f"slurm:priority-weight-job-size={weight}"
+        story = play(rows, f"tenancy:inner={inner}", cluster)
+        starts = first_starts(story)
+        assert min((1, 2), key=lambda job: starts[job]) == first, weight
+
+
+def test_terms_of_the_only_queue_hold_against_jobs_of_no_queue() -> None:
+    rows = [Row(4, 10, queue="s"), Row(4, 10, queue="s"), Row(4, 10, queue="other")]
+    plain = play(rows, "tenancy", Cluster(FOUR, queues=(QueueSpec("s"),)))
+    spot = play(rows, "tenancy", Cluster(FOUR, queues=(QueueSpec("s", tier="spot"),)))
+    assert first_starts(plain) == [0, 10, 20]
+    assert first_starts(spot) == [10, 20, 0]
+
+
 def test_who_used_less_goes_first_until_use_is_forgotten() -> None:
     cluster = Cluster(FOUR, queues=(QueueSpec("a"), QueueSpec("b")))
     rows = [

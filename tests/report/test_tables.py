@@ -223,6 +223,11 @@ def test_a_policy_of_many_parameters_is_told_by_those_that_differ():
     assert spelled_words("slurm", spell(parse_policy("slurm"))) == (
         "slurm has its default parameters (dovetail policies slurm)"
     )
+    inside = spell(parse_policy("tenancy:inner=slurm:bf-interval=60;bf-window=9,guard-s=7"))
+    assert spelled_words("tenancy", inside) == (
+        "tenancy is tenancy:inner=slurm:bf-interval=60;bf-window=9,guard-s=7, "
+        "otherwise with its defaults (dovetail policies tenancy)"
+    )
     mine = "my/file.py:Mine" + "x" * 100
     assert spelled_words("Mine", mine) == f"Mine is {mine}"
 

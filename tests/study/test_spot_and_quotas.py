@@ -155,12 +155,40 @@ def test_a_guarantee_is_heeded_by_tenants_and_refused_by_others() -> None:
     assert waits[1] < 100.0
 
 
+def test_an_account_has_guarantees_and_quotas_by_type_as_a_queue_of_its_own() -> None:
+    rows = [Row(1, 1000.0, account="a"), Row(1, 10.0, 5.0, account="b")]
+    cluster = Cluster.parse("1x1:a100")
+    found = asked(trace_of(*rows), cluster, Grid(guarantee="account/b=1"), "tenancy")
+    assert found.table["avg_wait_s"].to_list() == [(1000 - 5) / 2, (10 + 0) / 2]
+    (_, cell) = cells_on(cluster, Grid(quota="account/b:a100=1"))
+    (queue,) = cell.setting.cluster.queues
+    assert (queue.accounts, queue.limits) == (("b",), (("a100", 1),))
+    shared = replace(cluster, queues=(QueueSpec("lab", accounts=("a", "b")),))
+    with pytest.raises(InputError, match="shares queue 'lab' with others"):
+        cells_on(shared, Grid(guarantee="account/b=1"))
+
+
+@pytest.mark.parametrize(
+    ("option", "grid", "words"),
+    [
+        ("--guarantee", Grid(guarantee="b=1"), "it is an account: account/b"),
+        ("--quota", Grid(quota="b=1"), "it is an account: account/b"),
+        ("--quota", Grid(quota="account/c=1"), "known: a, b"),
+        ("--quota", Grid(quota="account/c:a100=1"), "known: a, b"),
+    ],
+)
+def test_a_quota_of_nobody_is_refused(option: str, grid: Grid, words: str) -> None:
+    rows = [Row(1, 1000.0, account="a"), Row(1, 10.0, 5.0, account="b")]
+    with pytest.raises(InputError, match=words) as refused:
+        asked(trace_of(*rows), Cluster.parse("1x1:a100"), grid, "tenancy")
+    assert refused.value.where == option
+
+
 @pytest.mark.parametrize(
     ("grid", "words"),
     [
         (Grid(quota="vision:b200=1"), "no GPU type 'b200'"),
         (Grid(quota="vision=+8"), "has none yet"),
-        (Grid(quota="account/lab:a100=1"), "accounts have one quota"),
         (Grid(quota="a=1+a=2"), "changes a quota twice"),
         (Grid(guarantee="vision:a100=64"), "at most 4"),
         (Grid(together=("--nodes +1",)), "not two changes"),

@@ -241,6 +241,16 @@ def recalled(policy: Policy, kept: Kept, row_of: Mapping[str, int]) -> object:
     return policy.initial if recall is None or not kept else recall(kept, row_of)
 
 
+def ranks_of(policy: Policy, view: View, memory: object) -> Mapping[int, float]:
+    """Returns the ranks of waiting jobs by the memory of a policy; none if its order has them.
+
+    A policy that ranks by its memory has a method `ranks` with these arguments, and starts jobs in
+    the order of the view's queue where that has one.
+    """
+    ranks = getattr(policy, "ranks", None)
+    return {} if ranks is None else cast(Mapping[int, float], ranks(view, memory))
+
+
 def _entry_of(policy: Policy) -> Registered | None:
     """Returns the name with most parameters fixed that a policy answers to."""
     entries = [entry for entry in _registry.values() if entry.matches(policy)]

@@ -23,7 +23,7 @@ from dovetail.core.policy import Decision, Kept, register
 from dovetail.core.units import NEVER_S
 from dovetail.core.view import View
 from dovetail.mechanisms.slurm.backfill_pass import BackfillPass
-from dovetail.mechanisms.slurm.catching_up import after, caught_up, exemptions_s
+from dovetail.mechanisms.slurm.catching_up import after, caught_up, exemptions_s, in_turn
 from dovetail.mechanisms.slurm.cycles import ROUNDING_S
 from dovetail.mechanisms.slurm.main_pass import MainPass
 from dovetail.mechanisms.slurm.parameters import SlurmParameters, slurm_seconds
@@ -59,7 +59,7 @@ class Slurm(SlurmParameters):
     def decide(self, view: View, memory: object) -> Decision:
         """Runs the passes that are due; wakes for the next one that could start a job."""
         assert isinstance(memory, SlurmState)
-        state = caught_up(self, view, memory)
+        state = in_turn(view, caught_up(self, view, memory))
         assert state.site is not None
         draft = view.plan.draft()
         nodes = state.completing.nodes
@@ -74,6 +74,15 @@ class Slurm(SlurmParameters):
         changed = bool(c.started or c.stopped)
         wake_at = self._wake_at(view, state)
         return Decision(draft if changed else None, state, wake_at, because)
+
+    def ranks(self, view: View, memory: object) -> Mapping[int, float]:
+        """Returns the place of each waiting job by its priority, for who gives turns to tenants."""
+        assert isinstance(memory, SlurmState)
+        state = caught_up(self, view, memory)
+        assert state.site is not None
+        queue = state.queue.ranked(self, state.site, view.jobs, state.shares)
+        jobs = dict.fromkeys(queue.jobs.tolist())
+        return {job: float(place) for place, job in enumerate(jobs)}
 
     def _main(
         self, view: View, c: SchedulingPass, state: SlurmState, waits: set[int]

@@ -30,6 +30,7 @@ from dovetail.core.policy import (
     Policy,
     heeded,
     kept_of,
+    ranks_of,
     recalled,
     register,
     reserves,
@@ -144,7 +145,10 @@ class Tenancy:
         standing = TenantStanding.of(view, used)
         gpus = view.cluster.gpus if self._makes_room else view.plan.free_gpus
         overdue, guard_s = overdue_jobs(view, self.guard_s)
-        waiting = turns(standing, gpus, overdue) if len(view.waiting) else []
+        waiting: list[TenantTurn] = []
+        if len(view.waiting):
+            ranks = ranks_of(self.inner, view, memory.inner)
+            waiting = turns(standing, gpus, overdue, ranks=ranks)
         urgent = Urgent.of(waiting, overdue, reclaim=self.reclaim, by_hand=self._makes_room)
         given = given_back(standing, self._terms, memory, urgent)
         later_s = guard_s

@@ -106,15 +106,29 @@ SPELLED_MAX = 100
 
 def spelled_words(short: str, name: str) -> str:
     """Returns what the short name of a policy stands for."""
-    base, _, chosen = name.partition(":")
+    base = name.partition(":")[0]
     if len(name) <= SPELLED_MAX or base not in registered():
         return f"{short} is {name}"
-    default = spell(parse_policy(base)).partition(":")[2].split(",")
-    differ = [each for each in chosen.split(",") if each not in default]
     where = f"(dovetail policies {base})"
-    if not differ:
+    terse = _without_defaults(name)
+    if terse == base:
         return f"{short} has its default parameters {where}"
-    return f"{short} is {base}:{','.join(differ)}, otherwise with its defaults {where}"
+    return f"{short} is {terse}, otherwise with its defaults {where}"
+
+
+def _without_defaults(name: str) -> str:
+    """Returns the text of a policy without parameters that have their defaults."""
+    base, _, chosen = name.partition(":")
+    if base not in registered():
+        return name
+    default = spell(parse_policy(base)).partition(":")[2].split(",")
+    differ: list[str] = []
+    for each in chosen.split(","):
+        key, equals, value = each.partition("=")
+        if each not in default:
+            inner = _without_defaults(value.replace(";", ",")).replace(",", ";")
+            differ.append(f"{key}{equals}{inner}")
+    return ":".join([base, *filter(None, [",".join(differ)])])
 
 
 SHORT_NAME_WIDTH = 16

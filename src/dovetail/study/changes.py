@@ -7,7 +7,7 @@ from one; the texts are those of the command line.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -20,7 +20,7 @@ from dovetail.core.policy import parse_policy, spell
 from dovetail.core.trace import Trace
 from dovetail.jobspec.values import seconds
 from dovetail.physics.zoo.device import device_memory_bytes
-from dovetail.study.quotas import parse_quotas, with_quotas
+from dovetail.study.quotas import ACCOUNT, parse_quotas, with_quotas
 from dovetail.study.spot import SpotTier, parse_spot
 from dovetail.traces.cluster_file import read_cluster
 
@@ -277,15 +277,28 @@ def _spot(checkpoint_s: float, text: str) -> GridChange:
 def check_queues(trace: Trace, cells: Sequence[GridCell]) -> None:
     """Raises InputError for a quota of a queue or account that no job of the trace names."""
     clusters = [cell.setting.cluster for cell in cells]
-    queues = [{queue.name for queue in cluster.queues} for cluster in clusters]
+    # A queue that owns accounts or users has their jobs, whatever queue these name.
+    queues = [{q.name for q in c.queues if not (q.accounts or q.users)} for c in clusters]
+    owned = [{name for q in c.queues for name in q.accounts} for c in clusters]
     accounts = [{account.name for account in cluster.accounts} for cluster in clusters]
-    _check_named("in queue", trace.jobs.queue, queues)
-    _check_named("of account", trace.jobs.account, accounts)
+    promised = {q.name for c in clusters for q in c.queues if q.guaranteed}
+    _check_named("queue", trace.jobs.queue, queues, promised, trace.jobs.account)
+    _check_named("account", trace.jobs.account, accounts)
+    _check_named("account", trace.jobs.account, owned)
 
 
-def _check_named(what: str, labels: Labels, named: Sequence[set[str]]) -> None:
+def _check_named(
+    what: str,
+    labels: Labels,
+    named: Sequence[set[str]],
+    promised: Collection[str] = (),
+    accounts: Labels | None = None,
+) -> None:
     """Raises InputError for a name that neither the jobs nor the base has, which comes first."""
     used = {name for name in labels.texts() if name}
     for name in sorted(set().union(*named) - named[0] - used):
-        known = nearest(name, used) if used else f"its jobs name no {what.split()[-1]}"
-        raise InputError("--quota", f"no job is {what} '{name}'", known)
+        known = nearest(name, used) if used else f"its jobs name no {what}"
+        if accounts is not None and name in accounts.names:
+            known = f"it is an account: {ACCOUNT}{name}"
+        option = "--guarantee" if name in promised else "--quota"
+        raise InputError(option, f"no job is in {what} '{name}'", known)

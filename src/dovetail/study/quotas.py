@@ -103,15 +103,29 @@ def _with_queue(cluster: Cluster, option: str, change: QuotaChange) -> Cluster:
 
 
 def _with_account(cluster: Cluster, option: str, change: QuotaChange) -> Cluster:
-    if change.gpu_type or option == "--guarantee":
-        what = f"'{change.name}': accounts have one quota of GPUs of any type"
-        raise InputError(option, what, "give the type or the guarantee to a queue")
     name = change.name.removeprefix(ACCOUNT)
+    if change.gpu_type or option == "--guarantee":
+        # An account has no more than a number of GPUs: the rest are terms of a queue that owns it.
+        queue = _own_queue(cluster, option, name)
+        if queue not in cluster.queues:
+            cluster = replace(cluster, queues=(*cluster.queues, queue))
+        return _with_queue(cluster, option, replace(change, name=queue.name))
     accounts = {account.name: account for account in cluster.accounts}
     account = accounts.get(name, AccountSpec(name))
     new = change.new(option, account.max_gpus or None)
     accounts[name] = replace(account, max_gpus=new or 0)
     return replace(cluster, accounts=tuple(accounts.values()))
+
+
+def _own_queue(cluster: Cluster, option: str, account: str) -> QueueSpec:
+    """Returns the queue of an account alone, a new one if it has none. Raises InputError."""
+    owner = next((queue for queue in cluster.queues if account in queue.accounts), None)
+    if owner is None:
+        return QueueSpec(f"{ACCOUNT}{account}", accounts=(account,))
+    if owner.accounts != (account,) or owner.users:
+        what = f"account '{account}' shares queue '{owner.name}' with others"
+        raise InputError(option, what, f"name the queue, as in {owner.name}=32")
+    return owner
 
 
 def _changed(pairs: GpusByType, option: str, change: QuotaChange) -> GpusByType:

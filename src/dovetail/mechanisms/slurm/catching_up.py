@@ -111,6 +111,18 @@ def _counted(p: SlurmParameters, site: Site, state: SlurmState) -> FairShares:
     return state.recalled.shares(p, site)
 
 
+def in_turn(view: View, state: SlurmState) -> SlurmState:
+    """Returns the memory with the queue in the order of the view's, if somebody gave it one.
+
+    Slurm's own order has one key for all jobs; tenants take turns by keys of their own.
+    """
+    key, jobs = view.waiting.key, state.queue.jobs
+    if len(jobs) < 2 or key(int(jobs[0])) == key(int(jobs[-1])):
+        return state
+    turns = np.array([key(job) for job in jobs.tolist()])
+    return replace(state, queue=state.queue.in_order(np.argsort(turns, kind="stable")))
+
+
 def _completing(p: SlurmParameters, view: View, state: SlurmState) -> Completing:
     if not p.completing:
         return state.completing

@@ -65,7 +65,7 @@ class RankedQueue:
         if not len(jobs) or not len(self):
             return self
         stay = ~np.isin(self.jobs, list(jobs))
-        return self if stay.all() else self._taken(np.flatnonzero(stay))
+        return self if stay.all() else self.in_order(np.flatnonzero(stay))
 
     def joined(
         self,
@@ -123,13 +123,14 @@ class RankedQueue:
         if p.preempts and site.levels is not None:
             keys.append(-_levels(site, table, self.jobs))
         order = np.lexsort(keys)
-        ranked = replace(self, points=points)._taken(order)
+        ranked = replace(self, points=points).in_order(order)
         if p.preempts and site.levels is None:
             places = places_by(site.by_preemption(table), ranked.jobs.tolist())
-            ranked = ranked._taken(np.array(places, np.int64))
+            ranked = ranked.in_order(np.array(places, np.int64))
         return ranked
 
-    def _taken(self, rows: Ints) -> RankedQueue:
+    def in_order(self, rows: Ints) -> RankedQueue:
+        """Returns the jobs of some rows, in their order."""
         points = self.points[rows] if len(self.points) == len(self.jobs) else NO_JOBS
         return RankedQueue(
             self.jobs[rows],

@@ -13,6 +13,7 @@ from dovetail.core.job import Floats
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Placement
 from dovetail.core.tenant_tree import TenantTree, tree_of
+from dovetail.core.tenants import NORMAL
 from dovetail.core.view import View
 
 Guarantee = tuple[int, str, int]
@@ -161,6 +162,9 @@ def is_alone(view: View) -> bool:
     cluster = view.cluster
     if len(cluster.queues) > 1 or cluster.accounts:
         return False
-    # Jobs that name no queue of the file are another tenant, who may have borrowed.
-    promises = any(q.guaranteed for q in cluster.queues)
-    return not (promises or view.jobs.any_priority or any(q.priority for q in cluster.qos))
+    # Jobs that are in no queue of the file are another tenant, equal to a queue without terms.
+    terms = any(
+        q.guaranteed or q.accounts or q.users or (q.tier, q.weight, q.priority) != (NORMAL, 1, 0)
+        for q in cluster.queues
+    )
+    return not (terms or view.jobs.any_priority or any(q.priority for q in cluster.qos))

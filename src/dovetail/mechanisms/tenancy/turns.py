@@ -40,15 +40,17 @@ def turns(
     gpus: int,
     guarded: Sequence[int] = (),
     running: Mapping[int, float] = NONE,
+    ranks: Mapping[int, float] = NONE,
 ) -> list[TenantTurn]:
     """Returns the jobs whose turn it is, for about `gpus` GPUs of each tenant and shape.
 
     `guarded` jobs come first; none behind them takes what they need of the limits of a tenant.
     `running` jobs, with their keys, stand in line as if they waited, before others of their key.
+    `ranks` replace the keys of the waiting jobs.
     """
     # All jobs within a guarantee are due at once, however few GPUs are free.
     promised = max(standing.tree.promised()) if standing.holdings.promises else 0
-    lines = _lines(standing, max(gpus, promised), running)
+    lines = _lines(standing, max(gpus, promised), running, ranks)
     loads = _Loads(standing)
     room = _Room(standing, running)
     shape_of = standing.view.shape
@@ -173,11 +175,16 @@ class _Room:
 
 
 def _lines(
-    standing: TenantStanding, gpus: int, running: Mapping[int, float]
+    standing: TenantStanding,
+    gpus: int,
+    running: Mapping[int, float],
+    ranks: Mapping[int, float],
 ) -> dict[int, list[int]]:
     """Returns the first jobs of each tenant and shape in their order, by tenant."""
     view = standing.view
     jobs, keys = view.waiting.columns()
+    if ranks:
+        keys = np.array([ranks[job] for job in jobs.tolist()], np.float64)
     waits = np.arange(len(jobs) + len(running)) < len(jobs)
     jobs = np.append(jobs, np.fromiter(running, np.int64, len(running)))
     keys = np.append(keys, np.fromiter(running.values(), np.float64, len(running)))
