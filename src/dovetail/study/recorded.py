@@ -162,6 +162,11 @@ def is_from_slurm(trace: Trace) -> bool:
     )
 
 
+def site_policy(trace: Trace) -> str:
+    """Returns the policy that a site runs as far as its log tells: Slurm's for sacct."""
+    return SLURM if is_from_slurm(trace) else "backfill"
+
+
 def with_site_policy(policies: Sequence[str], trace: Trace) -> Sequence[str]:
     """Returns the policies, and that of the site if the log tells it: Slurm's for sacct."""
     if not is_from_slurm(trace) or any(name_of(parse_policy(p)) == SLURM for p in policies):
