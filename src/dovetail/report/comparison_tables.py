@@ -20,6 +20,7 @@ from dovetail.report.run_tables import (
     sorted_groups,
     split_titles,
 )
+from dovetail.report.why import Why, size_words, why
 from dovetail.report.words import (
     MISSING,
     count,
@@ -46,6 +47,7 @@ class Payers(NamedTuple):
     tables: Sequence[TitledTable]
     is_open: bool = False
     note: str = ""
+    why: str = ""
 
 
 class RecordBesideReplay(NamedTuple):
@@ -245,12 +247,48 @@ def changes_tables(comparison: Comparison) -> list[Payers]:
     found = []
     for number, name in enumerate(others):
         tables = list(_changes_of(comparison, name, number))
+        found_why = why(comparison, name)
+        if found_why is not None:
+            tables.append(
+                TitledTable("Waiting saved, by GPUs and time held", _why_table(found_why, number))
+            )
         if tables:
             words = _losers(changes(comparison, name, "user"), changes(comparison, name, LABELS[0]))
             note = DEPLOYABLE if name == comparison.deployable else ""
             mark, short = paints(comparison)[name], shorts(comparison)[name]
-            found.append(Payers(short, mark, words, tables, name == shown_open, note))
+            because = found_why.words if found_why is not None else ""
+            found.append(Payers(short, mark, words, tables, name == shown_open, note, because))
     return found
+
+
+WHY_HEADS = (
+    ColumnHead("GPUs, time held"),
+    ColumnHead("jobs"),
+    ColumnHead("wait before", "wait"),
+    ColumnHead("after", "wait"),
+    ColumnHead("saved", "saved"),
+    ColumnHead("share"),
+    ColumnHead("wait less"),
+    ColumnHead("longer"),
+)
+
+
+def _why_table(found: Why, number: int) -> PageTable:
+    """Returns the waiting saved by size and length."""
+    most_s = max(abs(float(saved_s)) for saved_s in found.table["saved_s"])
+    rows = []
+    for row in found.table.to_dicts():
+        saved_s = float(row["saved_s"])
+        kind = "gain" if saved_s > 0 else "loss"
+        cells = [
+            Cell(count(row["jobs"]), row["jobs"]),
+            *(_time(row[key]) for key in ("base_wait_s", "wait_s")),
+            Cell(_job_hours(saved_s), saved_s, kind=kind, share=abs(saved_s) / (most_s or 1.0)),
+            Cell(percent(row["share"]), row["share"]),
+            *(Cell(count(row[key]), row[key]) for key in ("gain", "lose")),
+        ]
+        rows.append(TableRow(f"{size_words(row['group'])}, {row['length']}", cells))
+    return PageTable(f"why-{number + 1}", WHY_HEADS, rows, found.table)
 
 
 def _losers(users: pl.DataFrame, sizes: pl.DataFrame) -> str:

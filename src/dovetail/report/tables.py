@@ -16,6 +16,7 @@ from dovetail.record.replay_error import ReplayError
 from dovetail.record.result import GPU_SECOND_KINDS, IF_KNOWN, RECORDED, Comparison, RunResult
 from dovetail.report.order import Mark, advised, marks
 from dovetail.report.replay_words import departure_lines, replay_sentence
+from dovetail.report.why import Why, by_size, saved_words
 from dovetail.report.words import (
     KNOWN,
     MISSING,
@@ -335,6 +336,33 @@ def waits(comparison: Comparison, split: str = "size_class") -> Table:
         waited = _cells([duration(of_group.get(group)) for group in shown])
         table.add_row(painted(short[name], mark_of[name]), *waited)
     return table
+
+
+def why_view(found: Why) -> Group:
+    """Returns why a policy differs from the baseline: whose waiting it saves or costs."""
+    from rich.text import Text
+
+    table = _table()
+    table.add_column("GPUs", no_wrap=True)
+    table.add_column("hold them", no_wrap=True)
+    for head in ("jobs", "wait before", "after", "saved", "share", "sooner", "later"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in by_size(found.table):
+        waits = [duration(_float(row[key])) for key in ("base_wait_s", "wait_s")]
+        numbers = [count(_float(row[key])) for key in ("gain", "lose")]
+        saved = saved_words(_float(row["saved_s"]))
+        share = _tight(_float(row["share"]))
+        first = [str(row["group"]), str(row["length"]), count(_float(row["jobs"]))]
+        table.add_row(*_cells([*first, *waits, saved, share, *numbers]))
+    meaning = (
+        "saved: waiting of all jobs of the row together; share: of all that is saved; sooner and "
+        "later: jobs that wait more than a minute less, or longer."
+    )
+    return _apart([Text(found.words), table, Text(meaning)])
+
+
+def _float(value: object) -> float:
+    return float(str(value))
 
 
 def _spending_of(comparison: Comparison) -> list[Table]:
