@@ -408,15 +408,15 @@ def split(frame: pl.DataFrame, title: str) -> Table:
     """Returns the job metrics by group: sizes in order, else the groups with most jobs first."""
     table = _table()
     table.add_column(title, max_width=24, no_wrap=True)
-    for head in ("jobs", "mean JCT", "median", "99 %", "wait"):
+    for head in ("jobs", "mean JCT", "median", "99 %", "wait", "median", "90 %"):
         table.add_column(head, justify="right", no_wrap=True)
     rows = frame.sort("jobs", "group", descending=[True, False]).head(SPLIT_ROWS).to_dicts()
     if title == "GPUs asked for":
         rows.sort(key=lambda r: size_order(str(r["group"])))
     for row in rows:
         spells = [duration(row[k]) for k in ("avg_jct_s", "median_jct_s", "p99_jct_s")]
-        wait = duration(row["avg_wait_s"])
-        table.add_row(*_cells([str(row["group"]), count(row["jobs"]), *spells, wait]))
+        waits = [duration(row[k]) for k in ("avg_wait_s", "median_wait_s", "p90_wait_s")]
+        table.add_row(*_cells([str(row["group"]), count(row["jobs"]), *spells, *waits]))
     if len(frame) > SPLIT_ROWS:
         table.caption = f"and {len(frame) - SPLIT_ROWS:,} more, with fewer jobs each"
     return table

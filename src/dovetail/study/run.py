@@ -43,7 +43,7 @@ from dovetail.record.metrics import (
     nearest_rank,
     series_frame,
     span_frame,
-    split_frame,
+    split_frames,
     summarize,
 )
 from dovetail.record.result import NO_SHARES, NO_TENANTS, RunResult
@@ -225,7 +225,7 @@ def simulate(
         series=series_frame(tally),
         spans=span_frame(trace.jobs, tally.segments if keep_spans else ()),
         gpu_seconds=gpu_seconds(tally),
-        splits={by: split_frame(jobs, by) for by in SPLITS},
+        splits=split_frames(jobs, SPLITS),
         shares=tenancy.shares,
         tenants=tenancy.tenants,
     )
