@@ -276,3 +276,14 @@ def test_one_queue_over_two_gpu_types_says_first_that_one_blocks_the_other(
     assert not any("One queue" in caution for caution in skipping["cautions"])
     one = shell.ok("simulate", log, "-p", "fifo", "--cluster", "1x2:a100+1x1:v100").out
     assert one.startswith("One queue for a100 and v100: ")
+
+
+def test_why_a_policy_wins_is_one_paragraph_and_one_table(shell: Shell, month: Path) -> None:
+    words = ("compare", month, "-p", "fifo,srtf", "--cluster", "4x4", "--processes", "1")
+    said = shell.ok(*words, "--why", "srtf")
+    assert "srtf: Shortest remaining time first" in said.out
+    assert max(map(len, said.out.splitlines())) <= 80
+    reason = shell.ok(*words, "--why", "srtf", "--json").json["why"]
+    assert sum(row["jobs"] for row in reason["rows"]) == 250
+    assert "is none of the policies" in shell.refused(*words, "--why", "fifo")
+    assert "why" not in shell.ok(*words, "--json").json

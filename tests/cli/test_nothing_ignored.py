@@ -19,12 +19,29 @@ WHATIF = ("whatif", "--cluster", "4x4", "--nodes", "+1", "--processes", "1")
         ((*WHATIF, "--longer-jobs", "exempt"), "--longer-jobs: only --time-limit uses it"),
         ((*WHATIF, "--type", "a100"), "--type: only --target uses it"),
         (("simulate", "-p", "fifo", "--no-report"), "--no-report: only -o uses it"),
+        (("submit", "--wait", "--test-only"), "--wait: --test-only submits nothing to wait for"),
+        (("submit", "--parsable", "--json"), "--parsable: --json prints the numbers already"),
     ],
 )
 def test_an_option_that_nothing_uses_is_refused(
     shell: Shell, month: Path, words: tuple[str, ...], complaint: str
 ) -> None:
     assert complaint in shell.refused(*words, month)
+
+
+def test_the_zone_of_reservations_is_refused_without_any(shell: Shell, tmp_path: Path) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("NodeName=n1 Gres=gpu:4\nPartitionName=gpu Nodes=n1\n")
+    words = ("cluster", conf, "-o", tmp_path / "site.toml", "--timezone", "Europe/Berlin")
+    assert "only --reservations or --epoch uses it" in shell.refused(*words)
+
+
+def test_longer_jobs_may_be_exempt_from_a_limit_of_a_row_of_several_changes(
+    shell: Shell, month: Path
+) -> None:
+    row = ("--together", "--nodes +1 --time-limit 2h")
+    said = shell.ok(*WHATIF[:3], month, *row, "--longer-jobs", "exempt", "--processes", "1")
+    assert "does not apply to" in " ".join(said.out.split())
 
 
 def test_columns_are_refused_for_a_log_that_names_its_own(shell: Shell, tmp_path: Path) -> None:

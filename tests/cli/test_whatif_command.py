@@ -107,6 +107,9 @@ def test_what_the_user_left_to_us_is_named_first(shell: Shell, month: Path) -> N
         (["--target", "soon"], "is not a target"),
         (["--target", "90% of jobs start within 1 h", "--type", "h100"], "no group 'h100'"),
         (["--nodes", "+1", "--longer-jobs", "drop"], "--longer-jobs"),
+        (["--nodes", "+1,+2", "--cross"], "there is one kind of change"),
+        (["--demand", "20"], "is not another demand"),
+        (["--types-for", "a100=h100"], "no row has h100 GPUs"),
     ],
 )
 def test_what_cannot_be_asked_is_told_in_one_line(
@@ -136,6 +139,7 @@ def test_a_run_is_charged_by_the_30_days_or_by_the_calendar(
     assert "calendar months in time zone Europe/Berlin" in " ".join(text.split())
     assert "2024-03" in text
     assert "no prices" in text
+    assert "a run has no other format" in shell.refused("chargeback", run, "--format", "slurm")
     again = shell.ok("chargeback", run / "events.jsonl", "--by", "user", "--price", "2", "--json")
     assert again.json == said
 

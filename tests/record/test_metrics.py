@@ -1,6 +1,7 @@
 """The numbers of a run by hand: definitions of DESIGN section 5."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from builders import INF, Row, play, trace_of
@@ -12,6 +13,7 @@ from dovetail.record.metrics import (
     size_class,
     span_frame,
     split_frame,
+    split_frames,
     summarize,
 )
 
@@ -178,3 +180,26 @@ def test_a_run_of_one_job_has_all_its_numbers() -> None:
     said = summarize(trace, story.tally, job_frame(trace, story.tally), Window())
     assert said["p99_jct_s"] == said["avg_jct_s"] == said["makespan_s"] == 4
     assert said["gpu_utilization"] == 1
+
+
+def test_a_split_has_median_and_ninety_per_cent_waits_and_queues_by_size() -> None:
+    waits = [float(n) for n in range(10)]
+    jobs = pl.DataFrame(
+        {
+            "jct_s": [w + 5.0 for w in waits],
+            "wait_s": waits,
+            "time_to_start_s": waits,
+            "size_class": ["1"] * 5 + ["2-4"] * 5,
+            "queue": ["a"] * 9 + ["b"],
+        }
+    )
+    frames = split_frames(jobs, ["size_class"])
+    first = frames["size_class"].row(0, named=True)
+    assert (first["group"], first["median_wait_s"], first["p90_wait_s"]) == ("1", 2.0, 4.0)
+    assert frames["queue_size"].select("group", "jobs").rows() == [
+        ("a: 1", 5),
+        ("a: 2-4", 4),
+        ("b: 2-4", 1),
+    ]
+    alone = jobs.with_columns(pl.lit("a").alias("queue"))
+    assert "queue_size" not in split_frames(alone, ["size_class"])

@@ -175,6 +175,8 @@ def split(frame: pl.DataFrame, by: str) -> pl.DataFrame:
             pl.col("jct_s").quantile(0.99, "higher").alias("p99_jct_s"),
             pl.col("wait_s").mean().alias("avg_wait_s"),
             pl.col("time_to_start_s").mean().alias("avg_time_to_start_s"),
+            pl.col("wait_s").median().alias("median_wait_s"),
+            pl.col("wait_s").quantile(0.9, "higher").alias("p90_wait_s"),
         )
         .sort("group")
         .select([pl.col(c).cast(t) for c, t in SPLIT_COLUMNS.items()])

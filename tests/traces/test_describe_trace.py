@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -113,3 +114,16 @@ def test_the_figure_is_written_twice_and_the_same_each_time(
 def test_a_trace_of_one_moment_can_be_drawn(tmp_path: Path) -> None:
     burst = generate(Recipe("burst", 5))
     assert len(plot_description(describe(burst, 4), burst, tmp_path)) == 2
+
+
+def test_it_says_how_much_of_their_limits_jobs_use(trace: Trace) -> None:
+    assert describe(trace).limits is None
+    limits_s = np.array([2 * HOUR_S, 10 * HOUR_S, np.inf, HOUR_S])
+    limited = replace(trace, jobs=replace(trace.jobs, time_limit_s=limits_s))
+    told = describe(limited).limits
+    assert told is not None
+    # One hour of two, two of ten, half of one: the median is a half, one of three uses little.
+    assert (told.used_median, told.used_little_share) == (0.5, pytest.approx(1 / 3))
+    shown = io.StringIO()
+    print_description(describe(limited), Console(file=shown, width=80))
+    assert "of their limits jobs use 50% at the median; 33% use less than 25%" in shown.getvalue()

@@ -150,6 +150,8 @@ def _opened(source: Path, cluster: str, format_name: str | None) -> _Source:
 
         if cluster:
             raise InputError("--cluster", "the run has its own cluster", "leave it out")
+        if format_name:
+            raise InputError("--format", "a run has no other format", "leave it out")
         with _events(source) as log, busy("reading the run"):
             recording = read_recording(log)
             last_s = recording.facts[-1].t

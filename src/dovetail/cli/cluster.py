@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import click
 
-from dovetail.cli.options import json_option
+from dovetail.cli.options import json_option, refuse_unused
 from dovetail.cli.trace_files import FILE
 from dovetail.core.errors import InputError, nearest
 
@@ -73,6 +73,7 @@ def cluster(
     if qos is not None:
         kinds = read_sacctmgr(str(qos), _text(qos), ("Name", "Priority"))
     zone = _zone(timezone)
+    refuse_unused("--timezone", "--reservations or --epoch", used=bool(reservations or epoch))
     set_aside = (
         read_reservations(str(reservations), _text(reservations), zone) if reservations else []
     )

@@ -23,6 +23,7 @@ from dovetail.cli.progress import bar, busy
 if TYPE_CHECKING:
     from dovetail.core.trace import Trace
     from dovetail.record.result import Comparison
+    from dovetail.report.why import Why
     from dovetail.study.option_texts import OptionTexts
     from dovetail.study.options import Options
 
@@ -41,6 +42,7 @@ DEMO_ELASTIC = 0.5
     help="Policy whose replay is held against the record. [default: slurm for a log of sacct, else "
     "backfill, else the baseline]",
 )
+@click.option("--why", "why_of", default="", help="Policy: whose waiting it saves, and how.")
 @world_options
 @click.option("--windows", default=0, help="Number of windows of the trace to replicate over.")
 @shown_option("--window-days", default=7.0, help="Length of a window.")
@@ -53,6 +55,7 @@ def compare(
     policies: str,
     baseline: str,
     site: str,
+    why_of: str,
     windows: int,
     window_days: float,
     seeds: int,
@@ -101,8 +104,9 @@ def compare(
                 cautions=cautions,
                 notes=[import_sentence(jobs)],
             )
+        reason = _why(comparison, why_of)
         _write(comparison, folder)
-    _print(comparison, as_json)
+    _print(comparison, as_json, reason)
     if output and not as_json:
         click.echo(f"written to {output}, report: {output / 'report.html'}", err=True)
 
@@ -199,12 +203,37 @@ def _write(comparison: Comparison, folder: Path | None) -> None:
             write_comparison(comparison, folder)
 
 
-def _print(comparison: Comparison, as_json: bool) -> None:
+def _why(comparison: Comparison, policy: str) -> Why | None:
+    """Returns why a policy differs from the baseline, if asked. Raises InputError."""
+    from dovetail.core.errors import InputError, nearest
+    from dovetail.report.why import why
+
+    if not policy:
+        return None
+    names = [name for name in comparison.results if name not in ("recorded", comparison.baseline)]
+    chosen = [n for n in names if policy in (n, n.partition(":")[0])]
+    if not chosen:
+        raise InputError(
+            "--why",
+            f"'{policy}' is none of the policies beside the baseline",
+            nearest(policy, names),
+        )
+    found = why(comparison, chosen[0])
+    if found is None:
+        raise InputError("--why", f"no job ended under '{policy}' and the baseline")
+    return found
+
+
+def _print(comparison: Comparison, as_json: bool, reason: Why | None = None) -> None:
     from dovetail.cli.terminal import show
-    from dovetail.report.tables import comparison_view
+    from dovetail.report.tables import comparison_view, why_view
     from dovetail.study.folder import comparison_dict
 
     if as_json:
-        click.echo(json.dumps(comparison_dict(comparison)))
-    else:
-        show(comparison_view(comparison))
+        why = {} if reason is None else {"why": reason.as_dict()}
+        click.echo(json.dumps({**comparison_dict(comparison), **why}))
+        return
+    show(comparison_view(comparison))
+    if reason is not None:
+        click.echo()
+        show(why_view(reason))

@@ -35,8 +35,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("trace", type=click.Path())
-@shown_option(
-    "--policies", "-p", default="backfill", help="The base policy, then others to try instead."
+@click.option(
+    "--policies",
+    "-p",
+    default="",
+    help="The base policy, then others. [default: slurm for a log of sacct, else backfill]",
 )
 @click.option("--nodes", default="", help="More, fewer or other nodes: +2,-1,12, or +2:TYPE.")
 @click.option("--add", default="", help="Nodes of another kind to add: 2x8:h100.")
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 @click.option("--quota", default="", help="Most GPUs: QUEUE[:TYPE]=32, =+8, =none, joined by +.")
 @click.option("--guarantee", default="", help="GPUs guaranteed, like --quota. Needs tenancy.")
 @click.option("--spot", default="", help="Jobs on a spot tier: queue=batch, gpus<=2&hours<=4@32.")
+@click.option("--demand", default="", help="More or fewer jobs like those of the log: +20%,-10%.")
+@click.option("--types-for", default="", help="Who may use another GPU type: a100=h100[@SPEED].")
 @click.option("--checkpoint-every", default="", help="How often spot jobs save: 30m. [on a stop]")
 @click.option("--together", multiple=True, help='One row: "--nodes +2 --time-limit 24h".')
 @shown_option(
@@ -71,6 +76,8 @@ def whatif(
     quota: str,
     guarantee: str,
     spot: str,
+    demand: str,
+    types_for: str,
     checkpoint_every: str,
     together: tuple[str, ...],
     longer_jobs: str,
@@ -94,36 +101,40 @@ def whatif(
     \b
     Example:
       dovetail whatif month.csv --cluster 8x8:a100 --nodes +2,+4,-1 --time-limit 24h --price 2.10
-      dovetail whatif month.csv --cluster 8x8 --policies backfill,sjf --quota research=32 --cross
+      dovetail whatif month.csv --cluster 8x8 -p backfill,sjf --add 4x8:h100 --demand +20% --cross
       dovetail whatif month.csv --cluster 8x8 --target "90% of 1-GPU jobs start within 10 min"
     """
     from dovetail.study.changes import Grid, Setting, cells_of
     from dovetail.study.option_texts import options_on, read_options, split_policies
     from dovetail.study.prices import read_prices
+    from dovetail.study.recorded import site_policy
 
-    seed = read_options(option_texts).seed
-    jobs = load_trace(trace, format_name, seed if assign_models else None)
+    models_by = read_options(option_texts).seed if assign_models else None
+    jobs = load_trace(trace, format_name, models_by)
     options, assumed = options_on(jobs, option_texts)
-    base, *others = split_policies(policies) or ["backfill"]
+    base, *others = split_policies(policies) or [site_policy(jobs)]
     every_s = _checkpoint_s(checkpoint_every, spot, together)
-    rows = (other_clusters, nodes, add, time_limit, quota, guarantee, spot)
-    grid = Grid(*rows, others, together, every_s)
-    cells = cells_of(Setting(options.cluster, base), grid, cross=cross)
+    rows = (other_clusters, nodes, add, time_limit, quota, guarantee, spot, demand, types_for)
+    setting, grid = Setting(options.cluster, base), Grid(*rows, others, together, every_s)
+    cells = cells_of(setting, grid, cross=cross)
     prices = read_prices(price, [cell.setting.cluster for cell in cells])
-    _check_use(target, nodes, gpu_type, len(cells))
-    refuse_unused("--longer-jobs", "--time-limit", used=bool(time_limit))
-    premise = _premise(jobs, options, assumed, longer_jobs == "exempt", as_json)
+    _check_use(target, nodes, gpu_type, cells)
+    premise = _premise(jobs, options, assumed, longer_jobs == "exempt", as_json, base)
     with output_folder(output) as folder:
         if target:
             _search(premise, cells, target, gpu_type, prices, processes, folder, as_json)
         else:
             _compare(premise, cells, prices, processes, folder, as_json)
+    _say_written(output, as_json)
+
+
+def _say_written(output: Path | None, as_json: bool) -> None:
     if output is not None and not as_json:
         click.echo(f"written to {output}", err=True)
 
 
 def _premise(
-    jobs: Trace, options: Options, assumed: Sequence[str], exempt: bool, as_json: bool
+    jobs: Trace, options: Options, assumed: Sequence[str], exempt: bool, as_json: bool, base: str
 ) -> Premise:
     """Returns what all cells share; prints first what was assumed, and which rows are missing."""
     from dovetail.study.cells import Premise
@@ -133,7 +144,7 @@ def _premise(
     for note in assumed:
         click.echo(f"note: {note}", err=as_json)
     say_lost_rows(jobs, options.left_out_max, as_json)
-    return Premise(jobs, options, exempt, _defaults())
+    return Premise(jobs, options, exempt, _defaults(base))
 
 
 def _checkpoint_s(text: str, spot: str, together: Sequence[str]) -> float:
@@ -151,25 +162,28 @@ def _checkpoint_s(text: str, spot: str, together: Sequence[str]) -> float:
         raise InputError("--checkpoint-every", str(error), "as in 30m") from None
 
 
-def _defaults() -> tuple[str, ...]:
+def _defaults(base: str) -> tuple[str, ...]:
     """Returns the options of the base that were not given, as one would type them."""
     context = click.get_current_context()
     default = click.core.ParameterSource.DEFAULT
+    values = {"policies": base, "forecast": context.params["forecast"]}
     return tuple(
-        f"--{name} {context.params[name]}"
-        for name in ("policies", "forecast")
+        f"--{name} {value}"
+        for name, value in values.items()
         if context.get_parameter_source(name) is default
     )
 
 
-def _check_use(target: str, nodes: str, gpu_type: str, rows: int) -> None:
+def _check_use(target: str, nodes: str, gpu_type: str, cells: Sequence[GridCell]) -> None:
     from dovetail.core.errors import InputError
 
     if target and nodes:
         raise InputError("--nodes", "--target looks for the number of nodes", "leave one out")
     if gpu_type and not target:
         raise InputError("--type", "only --target uses it", "as in --nodes +2:a100")
-    if rows == 1 and not target:
+    limited = any(cell.setting.limit_s is not None for cell in cells)
+    refuse_unused("--longer-jobs", "--time-limit", used=limited)
+    if len(cells) == 1 and not target:
         raise InputError(
             "whatif", "there is nothing to compare", "ask for a change, as in --nodes +2"
         )

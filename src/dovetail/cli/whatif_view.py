@@ -25,21 +25,13 @@ _MONEY = "cost_per_month"
 def whatif_view(found: Whatif) -> Group:
     """Returns what decides the answer, the answer, the rows, their cost, and the notes."""
     rows = found.table.to_dicts()
-    first, rest = _first_notes(found.notes)
+    first = [Text(note) for note in found.notes[: found.first]]
+    rest = [Text(f"Note: {note}") for note in found.notes[found.first :]]
     parts: list[Text | Table] = [*first, Text(best_sentence(rows)), Text(""), _rows(rows)]
     parts.append(Text("1 GPU: jobs of one GPU that start within 10 min; held: GPUs in use\n"))
     if rows[0][_MONEY] is not None:
         parts += [_money(rows), Text("")]
     return Group(*parts, *rest)
-
-
-def _first_notes(notes: Sequence[str]) -> tuple[list[Text], list[Text]]:
-    """Returns the warnings and the premise, which come first, and the notes for the end."""
-    last = next(i for i, note in enumerate(notes) if note.startswith("Users do not react"))
-    return (
-        [Text(note) for note in notes[: last + 1]],
-        [Text(f"Note: {note}") for note in notes[last + 1 :]],
-    )
 
 
 def best_sentence(rows: Sequence[dict[str, object]]) -> str:

@@ -24,6 +24,7 @@ from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
 from dovetail.core.units import NEVER_S
+from dovetail.physics.device_times import DeviceTimes
 from dovetail.physics.sharing.interleave import InterleaveRule, interleaving_of
 from dovetail.physics.sharing.limits import shipped_demand
 from dovetail.physics.sharing.pair_law import UNKNOWN_LOAD, Injected, Interference
@@ -31,12 +32,16 @@ from dovetail.physics.sharing.worker_slowdowns import Sharer, straggling, worker
 from dovetail.physics.speed.rate_tables import RateTables
 
 
-def linear_physics(jobs: JobTable, interference: Interference | None = None) -> Physics:
-    """Returns linear scaling for all jobs, whatever their model."""
+def linear_physics(
+    jobs: JobTable,
+    interference: Interference | None = None,
+    devices: DeviceTimes | None = None,
+) -> Physics:
+    """Returns linear scaling for all jobs; GPUs are alike but for `devices`."""
     law, structure = interference or Injected(), LinearStructure(jobs)
     return Physics(
         speed=LinearSpeed(structure),
-        sharing=LinearSharing(structure, law),
+        sharing=LinearSharing(structure, law, devices),
         memory=UnknownMemory(),
         batches=LinearBatches(jobs, law),
         structure=structure,
@@ -108,13 +113,25 @@ class LinearSpeed:
 class LinearSharing:
     """One ratio for all pairs; unknown stages take turns on the whole GPU."""
 
-    def __init__(self, structure: LinearStructure, interference: Interference) -> None:
-        self._kinds = structure.kinds
+    def __init__(
+        self,
+        structure: LinearStructure,
+        interference: Interference,
+        devices: DeviceTimes | None = None,
+    ) -> None:
+        self._kinds, self._devices = structure.kinds, devices
         self._ratio = interference.ratio(UNKNOWN_LOAD, UNKNOWN_LOAD)
         self._interleaving = _unknown_stages(len(self._kinds))
 
     def slowdown(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
-        """Returns the slowdown by a set, limits, samples or neighbours."""
+        """Returns the slowdown by a set, limits, samples or neighbours, and by the type of GPU."""
+        if self._devices is None:
+            return self._beside(placement, neighbours)
+        on = self._devices.on
+        slowest = max((on(job, node) for node, _ in placement.spans), default=1.0)
+        return slowest * self._beside(placement, neighbours)
+
+    def _beside(self, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
         if placement.interleave and all(there.interleave for _, there in neighbours):
             return 1.0 + len(neighbours)
         if not (placement.fractions or placement.samples):

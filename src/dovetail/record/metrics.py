@@ -139,7 +139,7 @@ def span_frame(jobs: JobTable, segments: Sequence[Segment]) -> pl.DataFrame:
 def split_frame(jobs: pl.DataFrame, by: str) -> pl.DataFrame:
     """Returns the job metrics by the values of one column, largest group first."""
     finished = jobs.filter(pl.col("jct_s").is_not_null() & (pl.col(by) != ""))
-    jct = pl.col("jct_s")
+    jct, wait = pl.col("jct_s"), pl.col("wait_s")
     return (
         finished.group_by(pl.col(by).alias("group"))
         .agg(
@@ -147,11 +147,23 @@ def split_frame(jobs: pl.DataFrame, by: str) -> pl.DataFrame:
             jct.mean().alias("avg_jct_s"),
             jct.median().alias("median_jct_s"),
             jct.sort().get(((pl.len() * 99 + 99) // 100 - 1).cast(pl.Int64)).alias("p99_jct_s"),
-            pl.col("wait_s").mean().alias("avg_wait_s"),
+            wait.mean().alias("avg_wait_s"),
             pl.col("time_to_start_s").mean().alias("avg_time_to_start_s"),
+            wait.median().alias("median_wait_s"),
+            wait.sort().get(((pl.len() * 9 + 9) // 10 - 1).cast(pl.Int64)).alias("p90_wait_s"),
         )
         .sort(["jobs", "group"], descending=[True, False])
     )
+
+
+def split_frames(jobs: pl.DataFrame, by: Sequence[str]) -> dict[str, pl.DataFrame]:
+    """Returns the split by each column, and by queue and size if jobs are in several queues."""
+    frames = {column: split_frame(jobs, column) for column in by}
+    if jobs.filter(pl.col("queue") != "")["queue"].n_unique() > 1:
+        both = pl.concat_str("queue", "size_class", separator=": ").alias("queue_size")
+        named = jobs.filter(pl.col("queue") != "").with_columns(both)
+        frames["queue_size"] = split_frame(named, "queue_size")
+    return frames
 
 
 def gpu_seconds(tally: Tally) -> dict[str, float]:

@@ -86,6 +86,8 @@ SPLIT_COLUMNS: Mapping[str, type[pl.DataType]] = {
     "p99_jct_s": pl.Float64,
     "avg_wait_s": pl.Float64,
     "avg_time_to_start_s": pl.Float64,
+    "median_wait_s": pl.Float64,
+    "p90_wait_s": pl.Float64,
 }
 """The columns of every frame in `RunResult.splits`."""
 
@@ -166,8 +168,8 @@ class RunResult:
     `manifest`: policy, options, trace {name, jobs}, cluster {nodes, gpus, groups: a list of
     {name, nodes, gpus_per_node, gpu_type}}, seed, version. `summary`: DESIGN's summary keys.
     `gpu_seconds`: the kinds of `GPU_SECOND_KINDS`, which sum to the capacity. `splits`:
-    'size_class', 'user', 'queue', 'model' to a frame of `SPLIT_COLUMNS`. `shares` and `tenants`
-    have rows if the cluster's file names queues or accounts.
+    'size_class', 'user', 'queue', 'model', 'queue_size' to a frame of `SPLIT_COLUMNS`. `shares`
+    and `tenants` have rows if the cluster's file names queues or accounts.
     """
 
     manifest: dict[str, object]

@@ -13,6 +13,7 @@ from dovetail.report.order import Mark, advised, best_of, marks, names_in_order,
 from dovetail.report.page import Cell, ColumnHead, PageTable, TableRow
 from dovetail.report.replay_words import departure_lines, replay_sentence
 from dovetail.report.run_tables import (
+    IN_ORDER,
     SPLIT_NAMES,
     TitledTable,
     group_name,
@@ -20,6 +21,7 @@ from dovetail.report.run_tables import (
     sorted_groups,
     split_titles,
 )
+from dovetail.report.why import Why, size_words, why
 from dovetail.report.words import (
     MISSING,
     count,
@@ -46,6 +48,7 @@ class Payers(NamedTuple):
     tables: Sequence[TitledTable]
     is_open: bool = False
     note: str = ""
+    why: str = ""
 
 
 class RecordBesideReplay(NamedTuple):
@@ -245,12 +248,48 @@ def changes_tables(comparison: Comparison) -> list[Payers]:
     found = []
     for number, name in enumerate(others):
         tables = list(_changes_of(comparison, name, number))
+        found_why = why(comparison, name)
+        if found_why is not None:
+            tables.append(
+                TitledTable("Waiting saved, by GPUs and time held", _why_table(found_why, number))
+            )
         if tables:
             words = _losers(changes(comparison, name, "user"), changes(comparison, name, LABELS[0]))
             note = DEPLOYABLE if name == comparison.deployable else ""
             mark, short = paints(comparison)[name], shorts(comparison)[name]
-            found.append(Payers(short, mark, words, tables, name == shown_open, note))
+            because = found_why.words if found_why is not None else ""
+            found.append(Payers(short, mark, words, tables, name == shown_open, note, because))
     return found
+
+
+WHY_HEADS = (
+    ColumnHead("GPUs, time held"),
+    ColumnHead("jobs"),
+    ColumnHead("wait before", "wait"),
+    ColumnHead("after", "wait"),
+    ColumnHead("saved", "saved"),
+    ColumnHead("share"),
+    ColumnHead("wait less"),
+    ColumnHead("longer"),
+)
+
+
+def _why_table(found: Why, number: int) -> PageTable:
+    """Returns the waiting saved by size and length."""
+    most_s = max(abs(float(saved_s)) for saved_s in found.table["saved_s"])
+    rows = []
+    for row in found.table.to_dicts():
+        saved_s = float(row["saved_s"])
+        kind = "gain" if saved_s > 0 else "loss"
+        cells = [
+            Cell(count(row["jobs"]), row["jobs"]),
+            *(_time(row[key]) for key in ("base_wait_s", "wait_s")),
+            Cell(_job_hours(saved_s), saved_s, kind=kind, share=abs(saved_s) / (most_s or 1.0)),
+            Cell(percent(row["share"]), row["share"]),
+            *(Cell(count(row[key]), row[key]) for key in ("gain", "lose")),
+        ]
+        rows.append(TableRow(f"{size_words(row['group'])}, {row['length']}", cells))
+    return PageTable(f"why-{number + 1}", WHY_HEADS, rows, found.table)
 
 
 def _losers(users: pl.DataFrame, sizes: pl.DataFrame) -> str:
@@ -314,27 +353,39 @@ def _job_hours(seconds: float) -> str:
 
 
 def wait_frame(comparison: Comparison, key: str) -> pl.DataFrame:
-    """Returns group, jobs, and the mean wait (s) under each policy in a column of its name."""
+    """Returns group, jobs, and the mean wait (s) under each policy in a column of its name.
+
+    The medians and 90 % follow in columns of their own.
+    """
     frames = {n: r.splits[key] for n, r in comparison.results.items() if key in r.splits}
     counted = pl.concat([f.select("group", "jobs") for f in frames.values()])
     groups = counted.group_by("group").agg(pl.col("jobs").max()).sort("group")
-    for name in names_in_order(comparison):
-        if name in frames:
-            waits = frames[name].select(
-                "group", pl.col("avg_wait_s").round(3).alias(f"wait_s {name}")
-            )
-            groups = groups.join(waits, on="group", how="left", maintain_order="left")
+    columns = {"avg_wait_s": "wait_s", "median_wait_s": "median_s", "p90_wait_s": "90_percent_s"}
+    for column, head in columns.items():
+        for name in names_in_order(comparison):
+            if name in frames:
+                waits = frames[name].select(
+                    "group", pl.col(column).round(3).alias(f"{head} {name}")
+                )
+                groups = groups.join(waits, on="group", how="left", maintain_order="left")
     return sorted_groups(key, groups)
 
 
 def wait_tables(comparison: Comparison) -> list[TitledTable]:
-    """Returns the mean waits by policy for each split but that by user."""
+    """Returns the waits by policy for each split but that by user: means, and what 90 % stay below.
+
+    Hours and weekdays have means only.
+    """
     splits = {k: f for r in comparison.results.values() for k, f in r.splits.items() if len(f)}
-    return [
-        TitledTable(title, _wait_table(comparison, key, title))
-        for key, title in split_titles(splits).items()
-        if key != "user"
-    ]
+    tables = []
+    for key, title in split_titles(splits).items():
+        if key == "user":
+            continue
+        tables.append(TitledTable(title, _wait_table(comparison, key, title)))
+        if key not in IN_ORDER:
+            worst = _wait_table(comparison, key, title, "90_percent_s")
+            tables.append(TitledTable(f"{title}, 90 % of the jobs", worst))
+    return tables
 
 
 def user_table(comparison: Comparison) -> PageTable | None:
@@ -343,21 +394,22 @@ def user_table(comparison: Comparison) -> PageTable | None:
     return _wait_table(comparison, "user", "User") if named else None
 
 
-def _wait_table(comparison: Comparison, key: str, title: str) -> PageTable:
+def _wait_table(comparison: Comparison, key: str, title: str, column: str = "wait_s") -> PageTable:
     frame = wait_frame(comparison, key)
     short, paint = shorts(comparison), paints(comparison)
-    names = [column.removeprefix("wait_s ") for column in frame.columns[2:]]
+    waits_of = [column for column in frame.columns if column.startswith("wait_s ")]
+    names = [column.removeprefix("wait_s ") for column in waits_of]
     heads = [
         ColumnHead(title),
         ColumnHead("jobs"),
         *(ColumnHead(short[n], "wait", paint[n]) for n in names),
     ]
     shown = shown_groups(key, frame, ROWS_MAX).to_dicts()
-    known = [row[f"wait_s {n}"] for row in shown for n in names]
+    known = [row[f"{column} {n}"] for row in shown for n in names]
     most_s = max((w for w in known if w is not None), default=0.0) or 1.0
     rows = []
     for row in shown:
-        waits = [row[f"wait_s {n}"] for n in names]
+        waits = [row[f"{column} {n}"] for n in names]
         cells = [
             Cell(duration(w), w, share=None if w is None else w / most_s, kind="bar") for w in waits
         ]
@@ -365,7 +417,8 @@ def _wait_table(comparison: Comparison, key: str, title: str) -> PageTable:
         rows.append(TableRow(group_name(row["group"]), [jobs, *cells]))
     rest = len(frame) - len(rows)
     more = f"and {rest:,} more, with fewer jobs each" if rest else ""
-    return PageTable(f"wait-by-{key}", heads, rows, frame, more=more)
+    name = f"wait-by-{key}" if column == "wait_s" else f"wait-90-percent-by-{key}"
+    return PageTable(name, heads, rows, frame, more=more)
 
 
 SPENDING_HEADS = {

@@ -17,19 +17,25 @@ IN_ORDER = frozenset({"hour", "weekday"})
 SPLIT_NAMES = {
     "size_class": "GPUs asked for",
     "queue": "Queue",
+    "queue_size": "Queue: GPUs",
     "account": "Account",
     "user": "User",
     "model": "Model",
 }
 """The titles of the splits, in the order shown; any other split follows under its own name."""
 NUMBER_TABLES = 3
-SPLIT_NUMBERS = ("avg_jct_s", "median_jct_s", "p99_jct_s", "avg_wait_s", "avg_time_to_start_s")
+SPLIT_NUMBERS = (
+    *("avg_jct_s", "median_jct_s", "p99_jct_s"),
+    *("avg_wait_s", "median_wait_s", "p90_wait_s", "avg_time_to_start_s"),
+)
 SPLIT_HEADS = (
     ColumnHead("jobs"),
     ColumnHead("mean JCT", "jct"),
     ColumnHead("median", "median"),
     ColumnHead("99 %", "p99"),
     ColumnHead("wait", "wait"),
+    ColumnHead("median", "wait"),
+    ColumnHead("90 %", "wait"),
     ColumnHead("to first start", "start"),
 )
 

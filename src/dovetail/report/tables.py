@@ -16,6 +16,7 @@ from dovetail.record.replay_error import ReplayError
 from dovetail.record.result import GPU_SECOND_KINDS, IF_KNOWN, RECORDED, Comparison, RunResult
 from dovetail.report.order import Mark, advised, marks
 from dovetail.report.replay_words import departure_lines, replay_sentence
+from dovetail.report.why import Why, by_size, saved_words
 from dovetail.report.words import (
     KNOWN,
     MISSING,
@@ -340,6 +341,33 @@ def waits(comparison: Comparison, split: str = "size_class") -> Table:
     return table
 
 
+def why_view(found: Why) -> Group:
+    """Returns why a policy differs from the baseline: whose waiting it saves or costs."""
+    from rich.text import Text
+
+    table = _table()
+    table.add_column("GPUs", no_wrap=True)
+    table.add_column("hold them", no_wrap=True)
+    for head in ("jobs", "wait before", "after", "saved", "share", "sooner", "later"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in by_size(found.table):
+        waits = [duration(_float(row[key])) for key in ("base_wait_s", "wait_s")]
+        numbers = [count(_float(row[key])) for key in ("gain", "lose")]
+        saved = saved_words(_float(row["saved_s"]))
+        share = _tight(_float(row["share"]))
+        first = [str(row["group"]), str(row["length"]), count(_float(row["jobs"]))]
+        table.add_row(*_cells([*first, *waits, saved, share, *numbers]))
+    meaning = (
+        "saved: waiting of all jobs of the row together; share: of all that is saved; sooner and "
+        "later: jobs that wait more than a minute less, or longer."
+    )
+    return _apart([Text(found.words), table, Text(meaning)])
+
+
+def _float(value: object) -> float:
+    return float(str(value))
+
+
 def _spending_of(comparison: Comparison) -> list[Table]:
     counted = any(sum(r.gpu_seconds.values()) > 0 for r in comparison.results.values())
     return [spending(comparison)] if counted else []
@@ -383,15 +411,15 @@ def split(frame: pl.DataFrame, title: str) -> Table:
     """Returns the job metrics by group: sizes in order, else the groups with most jobs first."""
     table = _table()
     table.add_column(title, max_width=24, no_wrap=True)
-    for head in ("jobs", "mean JCT", "median", "99 %", "wait"):
+    for head in ("jobs", "mean JCT", "median", "99 %", "wait", "median", "90 %"):
         table.add_column(head, justify="right", no_wrap=True)
     rows = frame.sort("jobs", "group", descending=[True, False]).head(SPLIT_ROWS).to_dicts()
     if title == "GPUs asked for":
         rows.sort(key=lambda r: size_order(str(r["group"])))
     for row in rows:
         spells = [duration(row[k]) for k in ("avg_jct_s", "median_jct_s", "p99_jct_s")]
-        wait = duration(row["avg_wait_s"])
-        table.add_row(*_cells([str(row["group"]), count(row["jobs"]), *spells, wait]))
+        waits = [duration(row[k]) for k in ("avg_wait_s", "median_wait_s", "p90_wait_s")]
+        table.add_row(*_cells([str(row["group"]), count(row["jobs"]), *spells, *waits]))
     if len(frame) > SPLIT_ROWS:
         table.caption = f"and {len(frame) - SPLIT_ROWS:,} more, with fewer jobs each"
     return table

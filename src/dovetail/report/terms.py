@@ -75,6 +75,11 @@ TERMS = {
     ),
     "powers": Term("may", "What the policy may do to a running job; else it only starts jobs."),
     "change": Term("change of the mean", "Mean JCT under the policy less that under the baseline."),
+    "saved": Term(
+        "saved",
+        "Job-hours of waiting that the jobs of the row are spared (+) or that they wait longer (-) "
+        "than under the baseline, all together.",
+    ),
     "total": Term(
         "job-hours",
         "Jobs x change of their mean JCT: the hours that the jobs of the group lose (+) or "

@@ -6,7 +6,7 @@ takes little memory. The outcomes do not depend on the number of processes.
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -22,6 +22,8 @@ from dovetail.core.trace import ENDS, TIMEOUT, Trace
 from dovetail.forecast.available import resolved
 from dovetail.record.result import RunResult
 from dovetail.study.changes import CELLS_MAX, GridCell, Setting
+from dovetail.study.demand import DRAWS, with_demand
+from dovetail.study.inferred import with_inferred_capacity
 from dovetail.study.options import Options
 from dovetail.study.parallel import (
     POLL_S,
@@ -34,6 +36,7 @@ from dovetail.study.parallel import (
 )
 from dovetail.study.run import fitting_rows, simulate
 from dovetail.study.spot import with_turns
+from dovetail.study.types_for import speeds_of, with_nodes_for, with_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class CellOutcome:
 
     Times are NaN for a job that is left out or did not finish. `left_out`: it can never fit the
     cluster. `cut`: its time limit ended it before its work was done. `stops` are preemptions.
+    Of several draws of the jobs it has the means, and `draws` each of them.
     """
 
     jct_s: Floats
@@ -69,6 +73,12 @@ class CellOutcome:
     useful_gpu_s: float
     gpu_utilization: float | None
     lasted_s: float
+    draws: tuple[CellOutcome, ...] = ()
+
+    @property
+    def each(self) -> tuple[CellOutcome, ...]:
+        """Returns the draws, or this alone."""
+        return self.draws or (self,)
 
 
 def with_longest_limit(trace: Trace, limit_s: float | None, *, exempt: bool) -> Trace:
@@ -85,23 +95,42 @@ def with_longest_limit(trace: Trace, limit_s: float | None, *, exempt: bool) -> 
 def scene_of(premise: Premise, setting: Setting) -> tuple[Trace, Policy, Options]:
     """Returns what a cell simulates. Raises InputError."""
     trace = with_longest_limit(premise.trace, setting.limit_s, exempt=premise.exempt)
-    policy, spot = parse_policy(setting.policy), setting.spot
-    options = replace(premise.options, cluster=setting.cluster)
+    policy, spot, also = parse_policy(setting.policy), setting.spot, setting.types_for
+    trace, cluster = with_types(trace, also), with_nodes_for(setting.cluster, also)
+    options = replace(premise.options, cluster=cluster, type_speeds=speeds_of(also))
     if spot is None:
         return trace, policy, options
     options = replace(
         options,
-        cluster=spot.beside(setting.cluster),
+        cluster=spot.beside(cluster),
         switching=spot.switching(options.switching),
         # The tenants around it change nothing of what a policy is told.
         forecast=resolved(options.forecast, policy, trace.jobs),
     )
-    return spot.retold(trace, setting.cluster), with_turns(policy), options
+    return spot.retold(trace, cluster), with_turns(policy), options
 
 
 def outcome_of(premise: Premise, cell: GridCell, progress: Progress | None = None) -> CellOutcome:
     """Returns what one cell does. Raises InputError."""
-    trace, policy, options = scene_of(premise, cell.setting)
+    scene, factor = scene_of(premise, cell.setting), cell.setting.demand
+    if factor == 1.0:
+        return _outcome(scene, np.arange(len(premise.trace)), progress)
+    trace, policy, options = scene
+    # The copies have no record, from which the capacity could be inferred.
+    options, _ = with_inferred_capacity(options, trace)
+    found = []
+    for draw in range(DRAWS):
+        drawn, rows = with_demand(trace, factor, options.seed + draw)
+        share = _share_of(progress, draw, DRAWS)
+        found.append(_outcome((drawn, policy, options), rows, share))
+    return _mean_of(found)
+
+
+def _outcome(
+    scene: tuple[Trace, Policy, Options], rows: Ints, progress: Progress | None
+) -> CellOutcome:
+    """Returns the outcome of a run for the jobs in some of its rows, -1 for a job it has not."""
+    trace, policy, options = scene
     submit_s = trace.jobs.submit_s
     first_s, span_s = float(submit_s[0]), max(float(submit_s[-1] - submit_s[0]), 1.0)
 
@@ -109,11 +138,38 @@ def outcome_of(premise: Premise, cell: GridCell, progress: Progress | None = Non
         if progress is not None:
             progress(min((now - first_s) / span_s, 1.0))
 
-    rows = fitting_rows(trace, options)
-    if not len(rows):
-        return _nothing(len(trace))
-    result = simulate(trace, policy, options, progress=report)
-    return _of_rows(trace, rows, result)
+    fitting = fitting_rows(trace, options)
+    if not len(fitting):
+        return _nothing(len(rows))
+    return _of_rows(trace, fitting, rows, simulate(trace, policy, options, progress=report))
+
+
+def _mean_of(draws: Sequence[CellOutcome]) -> CellOutcome:
+    """Returns the mean of several draws; a job counts in those that have it."""
+
+    def mean(of: Callable[[CellOutcome], Floats]) -> Floats:
+        values = np.array([of(draw) for draw in draws])
+        has = np.isfinite(values)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.where(has, values, 0.0).sum(axis=0) / has.sum(axis=0))
+
+    def average(of: Callable[[CellOutcome], float | None]) -> float:
+        return float(np.mean([of(draw) or 0.0 for draw in draws]))
+
+    return CellOutcome(
+        jct_s=mean(lambda d: d.jct_s),
+        wait_s=mean(lambda d: d.wait_s),
+        time_to_start_s=mean(lambda d: d.time_to_start_s),
+        left_out=np.any([d.left_out for d in draws], axis=0),
+        cut=np.any([d.cut for d in draws], axis=0),
+        stops=np.rint(np.mean([d.stops for d in draws], axis=0)).astype(np.int64),
+        cut_held_gpu_s=average(lambda d: d.cut_held_gpu_s),
+        held_gpu_s=average(lambda d: d.held_gpu_s),
+        useful_gpu_s=average(lambda d: d.useful_gpu_s),
+        gpu_utilization=average(lambda d: d.gpu_utilization),
+        lasted_s=average(lambda d: d.lasted_s),
+        draws=tuple(draws),
+    )
 
 
 def _nothing(jobs: int) -> CellOutcome:
@@ -124,33 +180,32 @@ def _nothing(jobs: int) -> CellOutcome:
     return CellOutcome(never, never, never, everybody, nobody, stops, 0.0, 0.0, 0.0, None, 0.0)
 
 
-def _of_rows(trace: Trace, rows: Ints, result: RunResult) -> CellOutcome:
-    """Returns the outcome by rows of the whole trace, of which the run had `rows`."""
-    jobs = result.jobs
-    left_out = np.ones(len(trace), bool)
-    left_out[rows] = False
-    cut = np.zeros(len(trace), bool)
+def _of_rows(trace: Trace, fitting: Ints, rows: Ints, result: RunResult) -> CellOutcome:
+    """Returns the outcome for some rows of a trace, of which the run had those that fit."""
+    jobs, there = result.jobs, rows >= 0
     timed_out = (jobs["end"] == ENDS[TIMEOUT]).to_numpy()
     # A job that the log shows at its limit ends so in every cell, after the same work.
-    early = (trace.end[rows] != TIMEOUT) | (trace.jobs.time_limit_s < trace.duration_s)[rows]
-    cut[rows] = timed_out & early
+    early = (trace.end[fitting] != TIMEOUT) | (trace.jobs.time_limit_s < trace.duration_s)[fitting]
 
-    def column(name: str) -> Floats:
-        values = np.full(len(trace), np.nan)
-        values[rows] = jobs[name].cast(pl.Float64).to_numpy()
-        return values
+    def column(values: Floats, missing: float) -> Floats:
+        known = np.full(len(trace), missing)
+        known[fitting] = values
+        return np.asarray(np.where(there, known[rows], missing))
+
+    def times(name: str) -> Floats:
+        return column(jobs[name].cast(pl.Float64).to_numpy(), np.nan)
 
     use = result.gpu_seconds
-    stops = np.zeros(len(trace), np.int64)
-    stops[rows] = jobs["preemptions"].to_numpy()
+    cut = column(timed_out & early, 0.0).astype(bool)
+    held_gpu_s = column(jobs["service_gpu_s"].to_numpy(), 0.0)
     return CellOutcome(
-        jct_s=column("jct_s"),
-        wait_s=column("wait_s"),
-        time_to_start_s=column("time_to_start_s"),
-        left_out=left_out,
+        jct_s=times("jct_s"),
+        wait_s=times("wait_s"),
+        time_to_start_s=times("time_to_start_s"),
+        left_out=there & ~column(np.ones(len(fitting)), 0.0).astype(bool),
         cut=cut,
-        stops=stops,
-        cut_held_gpu_s=float(jobs["service_gpu_s"].to_numpy()[cut[rows]].sum()),
+        stops=column(jobs["preemptions"].to_numpy(), 0.0).astype(np.int64),
+        cut_held_gpu_s=float(held_gpu_s[cut].sum()),
         held_gpu_s=use["useful"] + use["slowdown"] + use["switching"],
         useful_gpu_s=use["useful"],
         gpu_utilization=result.number("gpu_utilization"),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from math import inf
 
 from dovetail.core.cluster import Cluster, NodeGroup
@@ -20,8 +20,10 @@ from dovetail.core.policy import parse_policy, spell
 from dovetail.core.trace import Trace
 from dovetail.jobspec.values import seconds
 from dovetail.physics.zoo.device import device_memory_bytes
+from dovetail.study.demand import parse_demand
 from dovetail.study.quotas import ACCOUNT, parse_quotas, with_quotas
 from dovetail.study.spot import SpotTier, parse_spot
+from dovetail.study.types_for import TypeFor, in_force, parse_types_for
 from dovetail.traces.cluster_file import read_cluster
 
 AS_IS = "as is"
@@ -34,13 +36,21 @@ _NODES = re.compile(r"(?P<sign>[+-]?)(?P<count>\d{1,7})(?::(?P<type>\S+))?", re.
 class Setting:
     """The machines, the policy, the longest time limit and the spot tier of one cell.
 
-    `limit_s` is None for the limits of the trace, infinite for none at all.
+    `limit_s` is None for the limits of the trace, infinite for none at all; `demand` is the number
+    of jobs over that of the trace. `also` are jobs that may use a second type of GPU.
     """
 
     cluster: Cluster
     policy: str
     limit_s: float | None = None
     spot: SpotTier | None = None
+    demand: float = 1.0
+    also: tuple[TypeFor, ...] = ()
+
+    @property
+    def types_for(self) -> tuple[TypeFor, ...]:
+        """Returns those of `also` whose second type the cluster has."""
+        return in_force(self.also, self.cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,8 @@ class Grid:
     quota: str = ""
     guarantee: str = ""
     spot: str = ""
+    demand: str = ""
+    types_for: str = ""
     policies: Sequence[str] = ()
     together: Sequence[str] = ()
     checkpoint_s: float = 0.0
@@ -91,6 +103,8 @@ class Grid:
             (self.quota, partial(_quota, "--quota")),
             (self.guarantee, partial(_quota, "--guarantee")),
             (self.spot, partial(_spot, self.checkpoint_s)),
+            (self.demand, _demand),
+            (self.types_for, _type_for),
         )
         found = [[parse(part) for part in _parts(text)] for text, parse in parsers]
         found.append([GridChange(n, partial(_with_policy, p)) for p, n in self._named(base)])
@@ -113,24 +127,49 @@ def cells_of(base: Setting, grid: Grid, *, cross: bool) -> list[GridCell]:
 
     Raises InputError for a change that cannot be made, and for more than `CELLS_MAX` cells.
     """
+    base, grid = _with_carried_types(base, grid)
     dimensions = grid.dimensions(base.policy)
-    combinations: list[tuple[GridChange, ...]]
-    if cross:
-        choices = [[(), *((c,) for c in changes)] for changes in dimensions]
-        combinations = [sum(chosen, ()) for chosen in product(*choices)]
-    else:
-        combinations = [(), *((c,) for changes in dimensions for c in changes)]
+    alone: list[tuple[GridChange, ...]] = [(), *((change,) for change in chain(*dimensions))]
+    combinations = _crossed(dimensions) if cross else alone
     if len(combinations) > CELLS_MAX:
         raise InputError(
             "--cross", f"it makes {len(combinations)} rows", f"ask for at most {CELLS_MAX}"
         )
     combinations += [_together(text, grid, base.policy) for text in grid.together]
     cells = [_cell(base, chosen) for chosen in combinations]
+    _check_cells(base, cells)
+    return cells
+
+
+def _crossed(dimensions: Sequence[Sequence[GridChange]]) -> list[tuple[GridChange, ...]]:
+    """Returns all combinations of the changes. Raises InputError if there is nothing to combine."""
+    if len(dimensions) < 2:
+        what = "there is one kind of change, so there is nothing to combine"
+        raise InputError("--cross", what, "ask for changes of two kinds, or leave it out")
+    choices = [[(), *((c,) for c in changes)] for changes in dimensions]
+    return [sum(chosen, ()) for chosen in product(*choices)]
+
+
+def _check_cells(base: Setting, cells: Sequence[GridCell]) -> None:
+    """Raises InputError for two rows that are the same, and for a GPU type that no row has."""
+    for one in base.also:
+        if not any(one in cell.setting.types_for for cell in cells):
+            mend = f"add some, as in --add 1x4:{one.other}"
+            raise InputError("--types-for", f"no row has {one.other} GPUs", mend)
     labels = [cell.label for cell in cells]
     for label in labels:
         if labels.count(label) > 1:
             raise InputError("whatif", f"'{label}' is asked for twice")
-    return cells
+
+
+def _with_carried_types(base: Setting, grid: Grid) -> tuple[Setting, Grid]:
+    """Returns the base and the grid: a type that only some rows have makes no row of its own."""
+    asked = [parse_types_for(part) for part in _parts(grid.types_for)]
+    here = in_force(asked, base.cluster)
+    texts = zip(asked, _parts(grid.types_for), strict=True)
+    own = ",".join(text for one, text in texts if one in here)
+    carried = tuple(one for one in asked if one not in here)
+    return replace(base, also=carried), replace(grid, types_for=own)
 
 
 def _cell(base: Setting, chosen: Sequence[GridChange]) -> GridCell:
@@ -140,7 +179,10 @@ def _cell(base: Setting, chosen: Sequence[GridChange]) -> GridCell:
     return GridCell(", ".join(c.label for c in chosen) or AS_IS, setting)
 
 
-_TOGETHER = ("other_clusters", "nodes", "add", "time_limit", "quota", "guarantee", "spot")
+_TOGETHER = (
+    *("other_clusters", "nodes", "add", "time_limit", "quota", "guarantee", "spot"),
+    *("demand", "types_for"),
+)
 
 
 def _together(text: str, grid: Grid, base: str) -> tuple[GridChange, ...]:
@@ -236,7 +278,10 @@ def with_node_count(cluster: Cluster, at: int, nodes: int) -> Cluster:
 
 
 def _added(text: str) -> GridChange:
-    more = Cluster.parse(text, device_memory_bytes).groups
+    try:
+        more = Cluster.parse(text, device_memory_bytes).groups
+    except InputError as error:
+        raise InputError("--add", error.what, "as in 2x8:h100 for 2 nodes of 8 GPUs") from None
 
     def made(setting: Setting) -> Setting:
         groups: list[NodeGroup] = list(setting.cluster.groups)
@@ -272,6 +317,16 @@ def _quota(option: str, text: str) -> GridChange:
 def _spot(checkpoint_s: float, text: str) -> GridChange:
     tier = parse_spot(text, checkpoint_s / 2)
     return GridChange(f"spot {text}", lambda setting: replace(setting, spot=tier))
+
+
+def _demand(text: str) -> GridChange:
+    factor = parse_demand(text)
+    return GridChange(f"{text} jobs", lambda setting: replace(setting, demand=factor))
+
+
+def _type_for(text: str) -> GridChange:
+    one = parse_types_for(text)
+    return GridChange(str(one), lambda setting: replace(setting, also=(*setting.also, one)))
 
 
 def check_queues(trace: Trace, cells: Sequence[GridCell]) -> None:

@@ -90,7 +90,7 @@ def _told(comparison: Comparison, name: str) -> str:
     return "-known" if kinds.get(name) == IF_KNOWN else ""
 
 
-SPLITS_WRITTEN = ("size_class", "account", "queue", "hour", "weekday")
+SPLITS_WRITTEN = ("size_class", "account", "queue", "queue_size", "hour", "weekday")
 """The splits in JSON: those with few groups."""
 
 

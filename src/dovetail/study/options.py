@@ -33,7 +33,8 @@ class Options:
     `adopt` is the fraction of jobs to flag, by flag; empty keeps the flags of the trace. `without`
     lists powers that no policy may use. `left_out_max` is the share of jobs or GPU-hours that
     commands may leave out; it changes no result, so no manifest has it. `infer_capacity` takes the
-    changes of capacity from the record of the trace.
+    changes of capacity from the record of the trace. `type_speeds` are the speeds of jobs of one
+    GPU type on another, in small letters.
     """
 
     cluster: Cluster
@@ -54,6 +55,7 @@ class Options:
     window: Window = field(default_factory=Window)
     seed: int = 0
     left_out_max: float = 1.0
+    type_speeds: tuple[tuple[str, str, float], ...] = ()
 
     def __post_init__(self) -> None:
         if self.cancelled not in CANCELLED_CHOICES:
@@ -104,6 +106,7 @@ class Options:
             "warm_up_s": self.window.warm_up_s,
             "drain_s": self.window.drain_s,
             "seed": self.seed,
+            **({"type_speeds": list(self.type_speeds)} if self.type_speeds else {}),
         }
 
 

@@ -18,7 +18,7 @@ from dovetail.core.policy import name_of, parse_policy, reserves
 from dovetail.core.trace import Trace
 from dovetail.core.units import DAY_S, HOUR_S
 from dovetail.record.free_gpus import Side, TypedCapacity
-from dovetail.record.metrics import span_frame, split_frame
+from dovetail.record.metrics import span_frame, split_frame, split_frames
 from dovetail.record.recorded import (
     complete,
     recorded_gpu_seconds,
@@ -73,7 +73,7 @@ def recorded_run(trace: Trace, options: Options) -> RunResult | None:
         series=load.frame,
         spans=span_frame(trace.jobs, ()),
         gpu_seconds=recorded_gpu_seconds(work_gpu_s, load, options.cluster.installed_gpus),
-        splits={by: split_frame(jobs, by) for by in SPLITS},
+        splits=split_frames(jobs, SPLITS),
     )
 
 
@@ -189,6 +189,11 @@ def is_from_slurm(trace: Trace) -> bool:
         and trace.imported is not None
         and set(trace.imported.format.split(", ")) == {SLURM}
     )
+
+
+def site_policy(trace: Trace) -> str:
+    """Returns the policy that a site runs as far as its log tells: Slurm's for sacct."""
+    return SLURM if is_from_slurm(trace) else "backfill"
 
 
 def with_site_policy(policies: Sequence[str], trace: Trace) -> Sequence[str]:

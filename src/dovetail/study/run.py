@@ -29,6 +29,7 @@ from dovetail.core.trace import Trace
 from dovetail.forecast.available import resolved
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.physics.beliefs.noisy import believed
+from dovetail.physics.device_times import stated_times
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics, startups_s
 from dovetail.physics.sharing.interleave import InterleaveRule
@@ -42,7 +43,7 @@ from dovetail.record.metrics import (
     nearest_rank,
     series_frame,
     span_frame,
-    split_frame,
+    split_frames,
     summarize,
 )
 from dovetail.record.result import NO_SHARES, NO_TENANTS, RunResult
@@ -128,8 +129,11 @@ def _catalogue(options: Options) -> Catalogue:
 def build_physics(trace: Trace, options: Options) -> Physics:
     """Returns the true physics of a run."""
     interference = parse_interference(options.interference, _own_sets(options))
+    speeds = {(own, other): speed for own, other, speed in options.type_speeds}
     if options.physics == "linear" or not trace.jobs.model.names:
-        return linear_physics(trace.jobs, interference)
+        groups = options.cluster.node_group
+        types = [options.cluster.groups[at].gpu_type for at in groups] if speeds else []
+        return linear_physics(trace.jobs, interference, stated_times(types, trace.jobs, speeds))
     return placed_physics(
         trace.jobs,
         options.cluster,
@@ -137,6 +141,7 @@ def build_physics(trace: Trace, options: Options) -> Physics:
         interference=interference,
         interleaving=InterleaveRule.parse(options.cycle),
         by_count=options.physics == "counted",
+        type_speeds=speeds,
     )
 
 
@@ -220,7 +225,7 @@ def simulate(
         series=series_frame(tally),
         spans=span_frame(trace.jobs, tally.segments if keep_spans else ()),
         gpu_seconds=gpu_seconds(tally),
-        splits={by: split_frame(jobs, by) for by in SPLITS},
+        splits=split_frames(jobs, SPLITS),
         shares=tenancy.shares,
         tenants=tenancy.tenants,
     )

@@ -25,6 +25,7 @@ from dovetail.study.options import Options
 from dovetail.study.prices import GpuPrices
 from dovetail.study.uncertainty import Interval, blocks, intervals
 from dovetail.study.whatif import check_cells, cut_notes, premise_sentence
+from dovetail.study.whatif_notes import assumptions, cautions, unused_gpus
 
 TIMES_LARGER_MAX = 8
 """The search gives up at so many times the nodes of the base."""
@@ -102,11 +103,17 @@ class Target:
             raise InputError("--target", f"no job of the trace is meant by '{self.text}'")
         return np.asarray(meant)
 
-    def hits(self, outcome: CellOutcome) -> Bools:
-        """Returns the jobs within the time; one that is left out or never finished is not."""
+    def hits(self, outcome: CellOutcome) -> Floats:
+        """Returns the share of the draws in which each job is within the time.
+
+        A job that is left out or never finished is not.
+        """
+        return np.asarray(np.mean([self._within(draw) for draw in outcome.each], axis=0))
+
+    def _within(self, outcome: CellOutcome) -> Floats:
         values: Floats = getattr(outcome, self.column)
         within = values <= self.most_s
-        return np.asarray(within & ~outcome.cut if self.column == "jct_s" else within)
+        return np.asarray(within & ~outcome.cut if self.column == "jct_s" else within, np.float64)
 
 
 def parse_target(text: str) -> Target:
@@ -239,7 +246,14 @@ def smallest(
         for cell in cells
     ]
     cuts = [(cell, _found(cell, searches[cell.label], tried).outcome) for cell in cells]
-    notes = (premise_sentence(premise, cells), _about(target, rows), *cut_notes(premise, cuts))
+    notes = (
+        *unused_gpus(premise, cells),
+        premise_sentence(premise, cells),
+        *cautions(premise, cells),
+        *assumptions(premise, cells),
+        _about(target, rows),
+        *cut_notes(premise, cuts),
+    )
     return answers, notes
 
 
@@ -275,10 +289,10 @@ def _batch(
     return batch
 
 
-def _share(premise: Premise, rows: Bools, hits: Bools) -> Interval:
+def _share(premise: Premise, rows: Bools, hits: Floats) -> Interval:
     """Returns the share of hits with its interval, from blocks of time."""
     submit_s = premise.trace.jobs.submit_s[rows]
-    samples = blocks(submit_s, {"hits": hits.astype(np.float64)})
+    samples = blocks(submit_s, {"hits": hits})
     means, _ = intervals(samples, "hits", premise.options.seed)
     share = means["hits"]
     # The interval is on a log scale, which knows no upper end.
@@ -341,15 +355,16 @@ def _reached(
     return text
 
 
-def _of_other_types(trace: Trace, rows: Bools, hits: Bools, group: NodeGroup) -> str:
+def _of_other_types(trace: Trace, rows: Bools, hits: Floats, group: NodeGroup) -> str:
     """Returns words on jobs for other GPU types, which more nodes of a group do not help."""
     texts = trace.jobs.gpu_type.texts()
     types = [texts[row].split("|") for row in np.flatnonzero(rows)]
-    others = ~hits & np.array([t != [""] and group.gpu_type not in t for t in types], np.bool_)
+    missed = hits < 1
+    others = missed & np.array([t != [""] and group.gpu_type not in t for t in types], np.bool_)
     if not group.gpu_type or not others.any():
         return ""
     return (
-        f"; {int(others.sum()):,} of the {int((~hits).sum()):,} jobs that miss it are for other "
+        f"; {int(others.sum()):,} of the {int(missed.sum()):,} jobs that miss it are for other "
         f"GPU types, so more nodes of {group.gpu_type} do not help them: ask for the jobs of one "
         "type, as in 'jobs in queue NAME', with its --type"
     )

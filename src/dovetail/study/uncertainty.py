@@ -240,7 +240,7 @@ def _interval(
     centre, error = (float(x) for x in _log_estimate(of, to))
     if not error > 0:
         return Interval(value, value, value)
-    low_t, high_t = -_student(samples.units), _student(samples.units)
+    low_t, high_t = -student(samples.units), student(samples.units)
     if samples.resampled:
         drawn = (of[0][draws], of[1][draws])
         drawn_to = None if to is None else (to[0][draws], to[1][draws])
@@ -279,7 +279,8 @@ def _log_mean(sums: Sums) -> tuple[Floats, Floats]:
         return np.log(mean[..., 0]), pull
 
 
-def _student(units: int) -> float:
+def student(units: int) -> float:
+    """Returns the quantile of Student's t for an interval over so many units."""
     # NOTE: scipy.stats takes 0.4 s to import.
     from scipy.special import stdtrit
 

@@ -24,13 +24,16 @@ from dovetail.forecast.forecasts import parse_forecast
 from dovetail.record.metrics import nearest_rank
 from dovetail.study.cells import CellOutcome, CellRunner, Premise, scene_of
 from dovetail.study.changes import GridCell, check_queues
+from dovetail.study.demand import widened
 from dovetail.study.options import Options
 from dovetail.study.parallel import Progress
 from dovetail.study.prices import GpuPrices
 from dovetail.study.quotas import bound_above
+from dovetail.study.recorded import SLURM
 from dovetail.study.run import granted
 from dovetail.study.spot_effect import spot_effect, spot_note
 from dovetail.study.uncertainty import Interval, Samples, blocks, intervals
+from dovetail.study.whatif_notes import assumptions, cautions, unused_gpus
 
 SOON_S = 10 * MINUTE_S
 """A one-GPU job that starts within this time is one that its owner waits for at the desk."""
@@ -78,10 +81,11 @@ null without prices, what spot is without a spot tier.
 
 @dataclass(frozen=True)
 class Whatif:
-    """The rows of a grid, what decides them (the first of `notes` before all), and what limits."""
+    """The rows of a grid, and what decides and limits them: the `first` notes before all."""
 
     table: pl.DataFrame
     notes: tuple[str, ...]
+    first: int
 
 
 def check_cells(premise: Premise, cells: Sequence[GridCell]) -> None:
@@ -149,8 +153,13 @@ def tabulate(
     trace, options = premise.trace, premise.options
     counted = _whole(trace, options, cells, outcomes)
     samples = _samples(trace, cells, outcomes, counted)
-    base = cells[0].label
-    means, ratios = intervals(samples, base, options.seed)
+    means, ratios = intervals(samples, cells[0].label, options.seed)
+    for cell, outcome in zip(cells, outcomes, strict=True):
+        if outcome.draws:
+            own = [_mean_jct(draw, counted) for draw in outcome.draws]
+            # Every draw is paired with the same base, so its ratios differ as its means do.
+            means[cell.label] = widened(means[cell.label], own)
+            ratios[cell.label] = widened(ratios[cell.label], own)
     effects = [spot_effect(premise, cells, outcomes, at) for at in range(len(cells))]
     rows = [
         {
@@ -164,10 +173,10 @@ def tabulate(
         for cell, outcome, effect in zip(cells, outcomes, effects, strict=True)
     ]
     table = pl.DataFrame(rows, schema=dict(WHATIF_COLUMNS))
-    notes = _notes(premise, cells, outcomes, table, samples, int(counted.sum()))
+    notes, first = _notes(premise, cells, outcomes, table, samples, int(counted.sum()))
     pairs = zip(cells, effects, strict=True)
     spots = tuple(spot_note(premise, cell, found) for cell, found in pairs if found is not None)
-    return Whatif(table, (*notes, *spots))
+    return Whatif(table, (*notes, *spots), first)
 
 
 def _whole(
@@ -217,14 +226,24 @@ def _interval_columns(mean: Interval, ratio: Interval) -> dict[str, float | None
     }
 
 
+def _mean_jct(outcome: CellOutcome, counted: Bools) -> float:
+    return float(np.nanmean(outcome.jct_s[counted]))
+
+
 def _waits(trace: Trace, outcome: CellOutcome, counted: Bools) -> dict[str, float | None]:
-    wait_s = outcome.wait_s[counted]
+    """Returns the waits of the counted jobs, each the mean over the draws of the cell."""
     single = counted & (trace.jobs.asked_gpus == 1)
-    soon = outcome.time_to_start_s[single] <= SOON_S
+    wait_s, soon = [], []
+    for draw in outcome.each:
+        has = np.isfinite(draw.wait_s)
+        wait_s.append(draw.wait_s[counted & has])
+        soon.append(draw.time_to_start_s[single & has] <= SOON_S)
     return {
-        "avg_wait_s": float(wait_s.mean()),
-        "p90_wait_s": nearest_rank(wait_s, 0.9),
-        "one_gpu_jobs_in_10_min": float(soon.mean()) if len(soon) else None,
+        "avg_wait_s": float(np.mean([one.mean() for one in wait_s])),
+        "p90_wait_s": float(np.mean([nearest_rank(one, 0.9) for one in wait_s])),
+        "one_gpu_jobs_in_10_min": (
+            float(np.mean([one.mean() for one in soon])) if all(map(len, soon)) else None
+        ),
         "gpu_utilization": outcome.gpu_utilization,
     }
 
@@ -277,9 +296,17 @@ def _notes(
     table: pl.DataFrame,
     samples: Samples,
     counted: int,
-) -> tuple[str, ...]:
+) -> tuple[tuple[str, ...], int]:
+    """Returns the notes, and how many of them come before the table."""
     trace = premise.trace
-    notes = [*left_out_warnings(trace, table), premise_sentence(premise, cells)]
+    notes = [
+        *left_out_warnings(trace, table),
+        *unused_gpus(premise, cells),
+        premise_sentence(premise, cells),
+        *cautions(premise, cells),
+        *assumptions(premise, cells),
+    ]
+    first = len(notes)
     base = cells[0].setting.cluster
     for cell in cells[1:]:
         bounds = bound_above(base, cell.setting.cluster)
@@ -299,7 +326,7 @@ def _notes(
             f"95 % intervals: bootstrap over {samples.units} blocks of "
             f"{samples.unit_s / 86400:.2g} days, paired with '{cells[0].label}'."
         )
-    return tuple(notes)
+    return tuple(notes), first
 
 
 def premise_sentence(premise: Premise, cells: Sequence[GridCell]) -> str:
@@ -310,9 +337,11 @@ def premise_sentence(premise: Premise, cells: Sequence[GridCell]) -> str:
     )
     name = spell(parse_policy(setting.policy)).partition(":")[0]
     lengths = lengths_words(premise.options.forecast, parse_policy(setting.policy), premise.trace)
+    others = any(cell.setting.demand != 1 for cell in cells)
+    rows = "every row of the log's demand" if others else "every row"
     text = (
         f"Users do not react: the same {len(premise.trace):,} jobs are submitted at the same times "
-        f"in every row. Base: {name} on {cluster}, job lengths: {lengths}."
+        f"in {rows}. Base: {name} on {cluster}, job lengths: {lengths}."
     )
     if premise.defaults:
         text += f" By default: {', '.join(premise.defaults)}."
@@ -336,7 +365,7 @@ def _limited(premise: Premise, limit_s: float) -> str:
 
 def lengths_words(forecast: str, policy: Policy, trace: Trace) -> str:
     """Returns what the policy of the base is told of job lengths."""
-    told = resolved(forecast, policy, trace.jobs)
+    told = "limit" if name_of(policy) == SLURM else resolved(forecast, policy, trace.jobs)
     return {
         "known": "known (the true ones)",
         "limit": "the users' time limits",

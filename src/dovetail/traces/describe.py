@@ -68,6 +68,18 @@ class LoadSummary:
     too_large_jobs: int
 
 
+LITTLE_OF_LIMIT = 0.25
+"""A job that runs for less than this share of its time limit tells a backfill scheduler little."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSummary:
+    """How much of their users' time limits jobs use: the median, and the share that uses little."""
+
+    used_median: float
+    used_little_share: float
+
+
 @dataclass(frozen=True, slots=True)
 class ArrivalSummary:
     """Statistics of arrivals, by the clocks of the site, or of a trace that begins on a Monday."""
@@ -98,6 +110,7 @@ class Description:
     gpus_mean: float
     with_deadline: int
     with_time_limit: int
+    limits: LimitSummary | None
     elastic: int
     shareable: int
     sizes: tuple[SizeRow, ...]
@@ -141,6 +154,7 @@ def describe(trace: Trace, gpus: int | None = None) -> Description:
         gpus_mean=float(jobs.asked_gpus.mean()),
         with_deadline=int(np.isfinite(jobs.deadline_s).sum()),
         with_time_limit=int(np.isfinite(jobs.time_limit_s).sum()),
+        limits=_limits(trace),
         elastic=int(jobs.elastic.sum()),
         shareable=int(jobs.shareable.sum()),
         sizes=_sizes(trace, hours),
@@ -153,6 +167,16 @@ def describe(trace: Trace, gpus: int | None = None) -> Description:
         counts=dict(trace.counts if trace.imported is None else trace.imported.counts),
         imported=import_sentence(trace),
     )
+
+
+def _limits(trace: Trace) -> LimitSummary | None:
+    """Returns how much of their limits jobs use, None if no job has one."""
+    limits_s = trace.jobs.time_limit_s
+    has = np.isfinite(limits_s) & (limits_s > 0)
+    if not has.any():
+        return None
+    used = trace.duration_s[has] / limits_s[has]
+    return LimitSummary(float(np.median(used)), float((used < LITTLE_OF_LIMIT).mean()))
 
 
 def sizes_of(jobs: JobTable) -> Floats:

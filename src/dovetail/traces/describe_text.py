@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.core.units import DAY_S, HOUR_S
-from dovetail.traces.describe import QUANTILES, Description, LoadSummary
+from dovetail.traces.describe import LITTLE_OF_LIMIT, QUANTILES, Description, LoadSummary
 
 WIDTH = 80
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -70,6 +70,11 @@ def _head(d: Description) -> Text:
         )
     if d.with_deadline or d.with_time_limit:
         lines.append(f"with deadline {d.with_deadline:,}, with time limit {d.with_time_limit:,}")
+    if d.limits is not None:
+        lines.append(
+            f"of their limits jobs use {d.limits.used_median:.0%} at the median; "
+            f"{d.limits.used_little_share:.0%} use less than {LITTLE_OF_LIMIT:.0%}"
+        )
     if d.elastic or d.shareable:
         lines.append(f"elastic {d.elastic:,}, shareable {d.shareable:,}")
     return Text("\n".join(lines))
@@ -105,13 +110,16 @@ def _sizes(d: Description) -> Group:
 
 def _gpu_types(d: Description) -> Group:
     """Returns the types, and the cluster that fits as an option to paste."""
-    table = _table("jobs", "GPU-hours", "peak GPUs", "nodes", "GPUs a node", text="GPU type")
+    heads = ("jobs", "GPU-hours", "in use", "peak GPUs", "nodes", "GPUs a node")
+    table = _table(*heads, text="GPU type")
     for row in d.gpu_types:
         told = (row.peak_gpus, row.nodes, row.gpus_per_node)
+        gpus = row.nodes * row.gpus_per_node or row.peak_gpus
         table.add_row(
             row.gpu_type or "any",
             f"{row.jobs:,}",
             f"{row.gpu_hours:,.0f}",
+            f"{row.gpu_hours / (gpus * d.span_days * 24):.0%}" if gpus and d.span_days else "-",
             *(f"{n:,}" if n else "-" for n in told),
         )
     lines = []

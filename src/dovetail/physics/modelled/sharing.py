@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from dovetail.core.beliefs import Interleaving, Neighbour, Side
-from dovetail.core.job import Floats, JobTable
-from dovetail.core.node_sets import types_of
+from dovetail.core.job import Floats
 from dovetail.core.placement import Placement
+from dovetail.physics.device_times import DeviceTimes
 from dovetail.physics.modelled.job_models import JobModels
 from dovetail.physics.sharing.interleave import InterleaveCycles
 from dovetail.physics.sharing.limits import shipped_demand
@@ -19,28 +18,6 @@ from dovetail.physics.sharing.worker_slowdowns import (
     straggling,
     worker_slowdowns,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceTimes:
-    """Iteration times by type of GPU, over that on the first type of the cluster.
-
-    On the GPUs of each node, and on those of each type that the cluster has.
-    """
-
-    nodes: Sequence[float]
-    of_type: Mapping[str, float]
-    jobs: JobTable
-    _requested: dict[str, float] = field(init=False, default_factory=dict)
-
-    def on(self, job: int, node: int) -> float:
-        """Returns the iteration time of a job on a node over that on the type it requests."""
-        wanted = self.jobs.gpu_type[job]
-        own = self._requested.get(wanted)
-        if own is None:
-            known = (self.of_type[kind] for kind in types_of(wanted) if kind in self.of_type)
-            own = self._requested[wanted] = next(known, 1.0)
-        return self.nodes[node] / own
 
 
 class WorkerSlowdowns:

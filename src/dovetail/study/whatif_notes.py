@@ -1,0 +1,94 @@
+"""What a reader of a grid must know first: GPUs that nobody can use, the site's policy, demand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail.core.cluster import Cluster
+from dovetail.core.node_sets import types_of
+from dovetail.core.occupancy import Occupancy, shapes_on
+from dovetail.core.policy import parse_policy
+from dovetail.core.trace import Trace
+from dovetail.forecast.available import lengths_missing
+from dovetail.study.blocked_types import blocked_types
+from dovetail.study.cells import Premise, scene_of
+from dovetail.study.changes import GridCell
+from dovetail.study.demand import DRAWS, NEAR_S
+from dovetail.study.on_cluster import on_cluster
+from dovetail.study.recorded import is_from_slurm, site_cautions
+
+
+def unused_gpus(premise: Premise, cells: Sequence[GridCell]) -> list[str]:
+    """Returns a warning for each row with GPUs that no job of the trace could use."""
+    rows_of: dict[tuple[str, str], list[str]] = {}
+    for cell in cells:
+        trace, _, options = scene_of(premise, cell.setting)
+        for kind, why in _unused(trace, options.cluster):
+            rows_of.setdefault((kind, why), []).append(cell.label)
+    return [
+        f"WARNING: no job can use the {kind} GPUs of {_rows(rows, len(cells))}: {why}."
+        for (kind, why), rows in rows_of.items()
+    ]
+
+
+def _rows(labels: Sequence[str], cells: int) -> str:
+    if len(labels) == cells:
+        return "any row"
+    return " and ".join(f"'{label}'" for label in labels)
+
+
+def _unused(trace: Trace, cluster: Cluster) -> list[tuple[str, str]]:
+    """Returns the types of GPU that no job may use, and why."""
+    jobs = on_cluster(trace, cluster).jobs
+    empty = Occupancy(cluster, jobs)
+    _, shapes = shapes_on(empty)
+    may_use = 0
+    for shape in shapes:
+        may_use |= empty.node_sets.union(shape)
+    found = {}
+    for kind in dict.fromkeys(g.gpu_type for g in cluster.groups if g.nodes and g.gpus_per_node):
+        own = [n for n, at in enumerate(cluster.node_group) if cluster.groups[at].gpu_type == kind]
+        if kind and not any(may_use >> node & 1 for node in own):
+            found[kind] = _why(kind, jobs.gpu_type.texts())
+    return list(found.items())
+
+
+def _why(kind: str, asked: Sequence[str]) -> str:
+    types = {text: types_of(text) for text in dict.fromkeys(asked)}
+    if any(not of or kind.casefold() in of for of in types.values()):
+        return "no queue of the cluster's file has them; add the group to the groups of its queues"
+    first = sorted({of[0] for of in types.values()})
+    return (
+        f"all {len(asked):,} jobs ask for {' or '.join(first)}; say who may use them, as in "
+        f"--types-for {first[0]}={kind}"
+    )
+
+
+def cautions(premise: Premise, cells: Sequence[GridCell]) -> list[str]:
+    """Returns what the policies of a grid make a reader know first, as of a comparison."""
+    trace, base = premise.trace, cells[0].setting
+    texts = dict.fromkeys(cell.setting.policy for cell in cells)
+    policies = [parse_policy(text) for text in texts]
+    clusters = {cell.setting.cluster.groups: cell.setting.cluster for cell in cells}
+    blocked = [b for c in clusters.values() for b in blocked_types(trace, c, policies)]
+    return [
+        *(site_cautions(base.policy, base.cluster) if is_from_slurm(trace) else []),
+        *lengths_missing(premise.options.forecast, policies, trace.jobs),
+        *blocked[:1],
+    ]
+
+
+def assumptions(premise: Premise, cells: Sequence[GridCell]) -> list[str]:
+    """Returns what rows with another demand or other GPU types take for granted."""
+    also = dict.fromkeys(one for cell in cells for one in cell.setting.types_for)
+    texts = [f"{one.sentence}." for one in also]
+    factors = sorted({cell.setting.demand for cell in cells} - {1.0})
+    if factors:
+        seed = premise.options.seed
+        texts.append(
+            f"Another demand: more are copies of the log's jobs, drawn by seed, each within "
+            f"{NEAR_S / 60:g} min of its job and of the same user; fewer leave some out. Mean of "
+            f"{DRAWS} draws (seeds {seed} to {seed + DRAWS - 1}); times are those of the log's own "
+            "jobs, and intervals count the spread of the draws."
+        )
+    return texts
