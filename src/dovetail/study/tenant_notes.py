@@ -54,7 +54,7 @@ def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> lis
     deaf = sorted({name_of(policy) for policy in policies if "priority" not in heeded(policy)})
     if not deaf:
         return []
-    whom, ignore = ", ".join(deaf), "ignores" if len(deaf) == 1 else "ignore"
+    whom, ignore = ", ".join(deaf), "ignore" + "s" * (len(deaf) == 1)
     wrap = f"as in --policy tenancy:inner={deaf[0]}"
     notes = []
     count = int((jobs.priority != 0).sum())
@@ -62,8 +62,9 @@ def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> lis
         jobs_state = "1 job states" if count == 1 else f"{count:,} jobs state"
         notes.append(f"{jobs_state} a priority, which {whom} {ignore} ({wrap}).")
     queues = [q for q in cluster.queues if q.priority or q.guaranteed or q.weight != 1]
-    ranked = (name for p in policies for name in unheeded(cluster, p))
-    if queues or cluster.accounts or any(not name.startswith("preempts") for name in ranked):
+    ranked = {name for p in policies for name in unheeded(cluster, p)}
+    stops = {f"preempts of qos '{qos.name}'" for qos in cluster.qos}
+    if queues or cluster.accounts or ranked - stops:
         what = "guarantees, weights, tiers, shares and priorities of the cluster's file"
         notes.append(f"{what[0].upper()}{what[1:]} have no effect with {whom} ({wrap}).")
     return notes

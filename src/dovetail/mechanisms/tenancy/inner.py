@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from dovetail.core.placement import Placement
+from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Policy
 from dovetail.mechanisms.tenancy import gate
 from dovetail.mechanisms.tenancy.ledger import TenantLedger
@@ -160,24 +161,34 @@ class InnerPolicy:
         standing, draft = self.standing, decision.draft
         if draft is None or not standing.holdings.promises or "preempt" not in self.policy.powers:
             return set()
-        holdings, leaf_of = standing.holdings.copy(), standing.leaf_of
         kept = gate.nodes_of(standing.view, [j for j in blocked if j not in draft.placed])
-        stopped, found = list[int](), set[int]()
-        for job, before, after in draft.changes():
-            if before is not None:
-                holdings.book(leaf_of[job], before, -1)
-            if after is None:
-                stopped.append(job)
-                continue
+        moved = {
+            change.job
+            for change in draft.changes()
+            if change.before is not None
+            and change.after is not None
+            and _grows(change.before, change.after, kept)
+        }
+        return moved | _stopped_within(standing, draft)
+
+
+def _stopped_within(standing: TenantStanding, draft: Draft) -> set[int]:
+    """Returns the jobs that a draft stops though they are within their queue's guarantee."""
+    holdings, leaf_of = standing.holdings.copy(), standing.leaf_of
+    stopped, found = list[int](), set[int]()
+    for job, before, after in draft.changes():
+        if before is not None:
+            holdings.book(leaf_of[job], before, -1)
+        if after is None:
+            stopped.append(job)
+        else:
             holdings.book(leaf_of[job], after)
-            if before is not None and kept and _grows(before, after, kept):
-                found.add(job)
-        for job in stopped:
-            shape, leaf = standing.view.shape(job), leaf_of[job]
-            if holdings.guarantee(leaf, shape.gpu_type, shape.asked_gpus) is not None:
-                holdings.book(leaf, standing.view.running[job])
-                found.add(job)
-        return found
+    for job in stopped:
+        shape, leaf = standing.view.shape(job), leaf_of[job]
+        if holdings.guarantee(leaf, shape.gpu_type, shape.asked_gpus) is not None:
+            holdings.book(leaf, standing.view.running[job])
+            found.add(job)
+    return found
 
 
 def _grows(before: Placement, after: Placement, nodes: int) -> bool:
