@@ -69,3 +69,12 @@ def test_up_refuses_turns_of_tenants_under_a_policy_that_has_none(
     said = shell.refused(*words, "--policy", "fifo")
     assert f"policy fifo ignores {told}" in said
     assert "--policy tenancy:inner=fifo" in said
+
+
+def test_up_refuses_preemption_by_qos_under_tenancy(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text('[[qos]]\nname = "high"\npreempts = ["low"]\n[[qos]]\nname = "low"\n')
+    words = ("up", "--home", tmp_path / "home", "--engine", "local:1", "--cluster", file)
+    said = shell.refused(*words, "--policy", "tenancy:inner=backfill")
+    assert "policy tenancy ignores preempts of qos 'high'" in said
+    assert "--policy slurm:preempt_mode=requeue" in said

@@ -70,6 +70,7 @@ RANKED = Cluster(
     queues=(QueueSpec("prod", priority=5.0, weight=2, tier="guaranteed"), QueueSpec("dev")),
     qos=(QosSpec("high", priority=3.0),),
 )
+STOPPING = Cluster(FILE.groups, qos=(QosSpec("high", preempts=("low",)), QosSpec("low")))
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
@@ -104,3 +105,18 @@ def test_priorities_of_queues_are_used_or_named_as_ignored(name: str) -> None:
         return
     notes = tenant_notes(trace_of(Row(1, 50)).jobs, RANKED, [policy])
     assert any("have no effect with" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    "name", [*CATALOGUE, "slurm:preempt_mode=requeue", "tenancy:inner=slurm:preempt_mode=requeue"]
+)
+def test_preemption_by_qos_is_used_or_named_as_ignored(name: str) -> None:
+    policy = parse_policy(name)
+    notes = tenant_notes(trace_of(Row(1, 50)).jobs, STOPPING, [policy])
+    said = any("preempts of QOS is for slurm:preempt_mode=requeue" in note for note in notes)
+    assert (unheeded(STOPPING, policy) == ["preempts of qos 'high'"]) == said
+    assert said == (name != "slurm:preempt_mode=requeue")
+    rows = [Row(1, 50, qos="low"), Row(1, 20, submit_s=10, qos="high")]
+    if not said:
+        stops = play(rows, policy, STOPPING).stops(0)
+        assert stops and stops[0][0] < 50

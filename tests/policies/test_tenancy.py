@@ -10,7 +10,7 @@ import pytest
 from builders import Row, Story, play, trace_of
 from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.messages import Explained, Stopped
-from dovetail.core.policy import parse_policy
+from dovetail.core.policy import parse_policy, registered
 from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
@@ -218,9 +218,7 @@ def test_a_starving_job_goes_first_and_gpus_are_kept_for_it() -> None:
         assert guarded <= 91, inner
 
 
-@pytest.mark.parametrize(
-    "inner", ["fifo", "srtf", "backfill", "sjf-bsbf", "tiresias", "muri-s", "max-min", "a-srpt"]
-)
+@pytest.mark.parametrize("inner", sorted({*registered()} - {"tenancy", "no-op"}))
 def test_one_queue_without_limits_changes_no_byte(inner: str, tmp_path: Path) -> None:
     rows = [
         Row(1 + n % 5, 10.0 + 7 * (n % 11), submit_s=3.0 * n, queue="q", shareable=True)

@@ -4,6 +4,11 @@ A job is covered while its queue's running jobs, the waiting ones before it and 
 what is guaranteed to the queue. It then waits at most until the borrowers have run `min-run-s` and
 had `grace-s` of notice, unless the log names for it an exhausted budget, jobs that may not be
 stopped, or nodes that drain or are down.
+
+An inner policy that stops, resizes or shares ranks the jobs of a queue by keys that the log does
+not have. So a queue is judged as a whole: while each of its waiting jobs of a type would by itself
+be within the guarantee, one of them starts in that time, whichever is first. And nobody stops a job
+that is within its queue's guarantee after all that started in its place.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ import pytest
 from builders import Row, Story, play
 from dovetail.core.cluster import DOWN, DRAINING, UP, Cluster, NodeGroup
 from dovetail.core.messages import Ended, Explained, Reason, Started, Stopped, Submitted
+from dovetail.core.policy import registered
 from dovetail.core.tenants import QueueSpec
 from dovetail.mechanisms.tenancy.reclaim import CLOSED, EXHAUSTED, LENT_FOR_GOOD
 
@@ -29,6 +35,14 @@ QUEUES = (
 )
 PROMISED = {(q.name, kind): gpus for q in QUEUES for kind, gpus in q.guaranteed}
 INNERS = ("fifo:bypass=skip", "backfill", "fifo", "sjf")
+STARTS_NOTHING, HAS_TENANTS = "no-op", {"tenancy"}
+SOONER = {"muri-s": "muri-s:tick-s=0", "muri-l": "muri-l:tick-s=20", "gavel": "gavel:round=30"}
+"""Policies that would decide once or twice in such a run."""
+CATALOGUE = sorted({*registered()} - HAS_TENANTS - {STARTS_NOTHING})
+REOPENED = (1, 14, 22, 28, 37, 39, 44, 50, 58)
+"""Seeds in which inner policies once stopped or kept back what was guaranteed to another queue."""
+SOON_S = 1.0
+"""The policy asks again this soon after GPUs were given back."""
 MAY_WAIT = {EXHAUSTED, LENT_FOR_GOOD, CLOSED}
 ROUNDED_S = 1e-6
 
@@ -172,3 +186,58 @@ def test_hundreds_of_random_runs_keep_the_guarantees() -> None:
     named = {code for seed in range(24, 424) for code in check_guarantees(drawn_run(seed))}
     # Every exception was met, so none of them is an empty promise.
     assert named >= MAY_WAIT
+
+
+def owed(run: Run, now: Moment) -> Iterator[tuple[tuple[str, str], list[int]]]:
+    """Yields the queues and types whose waiting jobs are each within what is guaranteed."""
+    rows = run.rows
+    for key, most in PROMISED.items():
+        mine = [j for j in now.waiting if (rows[j].queue, rows[j].gpu_type) == key]
+        held = held_of(run, now, key)
+        if mine and held + max(rows[j].gpus for j in mine) <= most:
+            yield key, mine
+
+
+def held_of(run: Run, now: Moment, key: tuple[str, str]) -> int:
+    """Returns the GPUs that a queue holds by jobs of a type."""
+    rows = run.rows
+    mine = (j for j in now.running if (rows[j].queue, rows[j].gpu_type) == key)
+    return sum(now.running[job] for job in mine)
+
+
+def check_queues(run: Run) -> None:
+    """Fails if a queue waits too long for its guarantee, or loses it by a stop."""
+    story = play(run.rows, run.policy, Cluster(GROUPS, queues=QUEUES), capacity=run.capacity)
+    most_s = max(run.min_run_s, run.grace_s) + SOON_S + ROUNDED_S
+    since: dict[tuple[str, str], float] = {}
+    before: set[int] = set()
+    for now in moments(story):
+        for key, began_s in since.items():
+            assert now.t - began_s <= most_s, ("waits", key, began_s, now.t, run)
+        excused = {r.job for r in now.reasons if r.code in MAY_WAIT}
+        begun = {(run.rows[j].queue, run.rows[j].gpu_type) for j in now.running.keys() - before}
+        waits = [key for key, mine in owed(run, now) if not excused & set(mine)]
+        since = {k: since[k] if k in since and k not in begun else now.t for k in waits}
+        for job in before & now.waiting.keys() if not run.drained else ():
+            key = run.rows[job].queue, run.rows[job].gpu_type
+            lost = held_of(run, now, key) + run.rows[job].gpus <= PROMISED.get(key, 0)
+            assert not lost, ("stopped", job, now.t, run)
+        before = set(now.running)
+
+
+@pytest.mark.parametrize("inner", CATALOGUE)
+def test_no_inner_policy_keeps_or_takes_what_is_guaranteed(inner: str) -> None:
+    check_queues(drawn_run(CATALOGUE.index(inner), [SOONER.get(inner, inner)]))
+
+
+@pytest.mark.parametrize("inner", ["srtf", "afs-l", "muri-s:tick-s=0", "gandiva"])
+def test_inner_policies_that_stop_jobs_leave_guarantees_alone(inner: str) -> None:
+    for seed in REOPENED:
+        check_queues(drawn_run(seed, [inner]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inner", CATALOGUE)
+def test_the_guarantees_hold_in_many_runs_of_each_inner_policy(inner: str) -> None:
+    for seed in range(60):
+        check_queues(drawn_run(seed, [SOONER.get(inner, inner)]))

@@ -37,7 +37,6 @@ class Slurm(SlurmParameters):
     """The parameters are those of slurm.conf."""
 
     knows: ClassVar[frozenset[str]] = frozenset()
-    heeds: ClassVar[frozenset[str]] = frozenset({"priority", "priority_tier"})
     reserves: ClassVar[bool] = True
     order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
     initial: ClassVar[SlurmState] = SlurmState()
@@ -55,6 +54,11 @@ class Slurm(SlurmParameters):
     def recall(self, kept: Kept, row_of: Mapping[str, int]) -> SlurmState:
         """Returns the first memory after that of an earlier controller."""
         return SlurmState.of(kept, row_of)
+
+    @property
+    def heeds(self) -> frozenset[str]:
+        """Returns the wishes that it heeds; which QOS may stop which, if it stops jobs."""
+        return frozenset({"priority", "priority_tier"}) | ({"preempts"} if self.preempts else set())
 
     def decide(self, view: View, memory: object) -> Decision:
         """Runs the passes that are due; wakes for the next one that could start a job."""

@@ -38,11 +38,11 @@ from dovetail.core.policy import (
 )
 from dovetail.core.view import View
 from dovetail.mechanisms.tenancy import gate
+from dovetail.mechanisms.tenancy.inner import InnerPolicy
 from dovetail.mechanisms.tenancy.ledger import TENANTS, TenantLedger, noted
-from dovetail.mechanisms.tenancy.lineup import Lineup, as_shown, completed, line_up, unseen_in
 from dovetail.mechanisms.tenancy.reclaim import Reclaimed, Terms
 from dovetail.mechanisms.tenancy.standing import TenantStanding, is_alone
-from dovetail.mechanisms.tenancy.turns import TenantTurn, turns
+from dovetail.mechanisms.tenancy.turns import turns
 from dovetail.mechanisms.tenancy.urgent import (
     Urgent,
     given_back,
@@ -94,7 +94,8 @@ class Tenancy:
     @property
     def heeds(self) -> frozenset[str]:
         """Returns the wishes that it or the inner policy heeds, and the guarantees of queues."""
-        return heeded(self.inner) | {"priority", "guarantees"}
+        # Who may stop whom is for guarantees, terms and tiers to say, not for QOS as well.
+        return heeded(self.inner) - {"preempts"} | {"priority", "guarantees"}
 
     @property
     def takes_parts(self) -> bool:
@@ -160,18 +161,17 @@ class Tenancy:
             return self._stopped(standing, memory, used, given, later_s)
         # The inner policy must find the plan as it runs.
         view.plan.discard()
-        found = self._lineup(standing, memory, given)
-        shown = self._shown(view, waiting, given, found)
-        decision = self._asked(standing, memory, shown, found)
+        answer = InnerPolicy(self.inner, self._terms, standing, memory).answer(waiting, given)
+        decision = answer.decision
         # The inner policy may have made room by itself, without stopping anybody.
-        if given.draft is not None and not places(view, decision, given.served):
-            given = given_back(standing, self._terms, memory, urgent)
+        if not places(view, decision, [*given.ready, *given.served]):
+            given = given_back(standing, self._terms, memory, urgent, by_itself=True)
             return self._stopped(standing, memory, used, given, later_s)
         wake_s = min(decision.wake_at, given.wake_s, later_s)
-        if len(urgent.guarded) < len(overdue) and stops(decision):
+        if answer.partial or (len(urgent.guarded) < len(overdue) and stops(decision)):
             # What it stopped may be what the limit of a tenant held an overdue job back for.
             wake_s = min(wake_s, view.now + SOON_S)
-        return noted(standing, memory, used, decision, shown, given, wake_s, unseen_in(found))
+        return noted(standing, memory, used, decision, answer.shown, given, wake_s, answer.unseen)
 
     @property
     def _terms(self) -> Terms:
@@ -195,60 +195,3 @@ class Tenancy:
         soon_s = inf if draft is None else standing.view.now + SOON_S
         wake_s = min(soon_s, given.wake_s, later_s)
         return noted(standing, anew, used, Decision(draft, anew.inner), [], given, wake_s)
-
-    def _shown(
-        self, view: View, waiting: list[TenantTurn], given: Reclaimed, found: Lineup | None
-    ) -> list[int]:
-        """Returns the jobs that the inner policy sees, in order of their turns."""
-        if found is not None:
-            return found.shown
-        if given.blocked or given.draft is not None:
-            first = [*given.ready, *given.served, *given.blocked]
-            # Held jobs would take what limits leave for blocked ones.
-            others = [t.job for t in waiting if not t.held and t.job not in first]
-            # One that only starts jobs would start a blocked job on GPUs that another counts on.
-            seen = first if self._makes_room else given.ready
-            return [*seen, *gate.beside(view, others, first)]
-        jobs = [turn.job for turn in waiting]
-        return gate.first_turns(view, jobs) if self._makes_room else jobs
-
-    def _lineup(
-        self, standing: TenantStanding, memory: TenantLedger, given: Reclaimed
-    ) -> Lineup | None:
-        """Returns who has a turn, running jobs included, if the inner policy stops jobs.
-
-        None if it shares GPUs, whose jobs do not add up to a cluster, or if GPUs are on their way
-        back: then only jobs beside them are seen.
-        """
-        powers, view = self.inner.powers, standing.view
-        alone = "preempt" not in powers or powers & gate.SHARES
-        if alone or given.blocked or given.draft is not None or not len(view.waiting):
-            return None
-        stays = gate.protected(view, self._terms, memory)
-        may = view.preemptible
-        movable = [job for job in view.running if may[job] and job not in stays]
-        order = memory.order or self.inner.order
-        keys = dict(zip(movable, order.keys(view, movable), strict=True))
-        return line_up(standing, keys, resizes="resize" in self.inner.powers)
-
-    def _asked(
-        self,
-        standing: TenantStanding,
-        memory: TenantLedger,
-        shown: list[int],
-        found: Lineup | None,
-    ) -> Decision:
-        """Returns the decision of the inner policy on the jobs that it sees."""
-        view = standing.view
-        queue = (gate.by_own_key if self._makes_room else gate.in_order)(view, shown)
-        woke = view.changes.woke and memory.wake_s <= view.now
-        gone = () if found is None else found.displaced
-        changes = gate.changes_of(view, memory.known, frozenset(shown), gone, woke=woke)
-        seen = replace(as_shown(view, gone), waiting=queue, changes=changes)
-        if self._makes_room:
-            kept = gate.settled(standing, shown, self._terms, memory)
-            seen = gate.with_settled(seen, kept)
-        decision = self.inner.decide(seen, memory.inner)
-        if found is None:
-            return decision
-        return completed(view, decision, found, resizes="resize" in self.inner.powers)

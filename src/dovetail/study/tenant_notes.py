@@ -21,6 +21,7 @@ def tenant_notes(jobs: JobTable, cluster: Cluster, policies: Iterable[Policy]) -
         *_priorities(jobs, cluster, named),
         *_guarantees(cluster, named),
         *_priority_tiers(cluster, named),
+        *_preemption_by_qos(cluster, named),
         *_strangers(jobs, cluster),
     ]
 
@@ -45,6 +46,8 @@ def unheeded(cluster: Cluster, policy: Policy) -> list[str]:
     for qos in cluster.qos if "priority" not in heeds else ():
         said.append((f"qos '{qos.name}'", "priority", qos.priority != 0))
         said.append((f"qos '{qos.name}'", "usage_factor", qos.usage_factor != 1))
+    for qos in cluster.qos if "preempts" not in heeds else ():
+        said.append((f"qos '{qos.name}'", "preempts", bool(qos.preempts)))
     return [f"{field} of {whose}" for whose, field, is_set in said if is_set]
 
 
@@ -52,7 +55,7 @@ def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> lis
     deaf = sorted({name_of(policy) for policy in policies if "priority" not in heeded(policy)})
     if not deaf:
         return []
-    whom, ignore = ", ".join(deaf), "ignores" if len(deaf) == 1 else "ignore"
+    whom, ignore = ", ".join(deaf), "ignore" + "s" * (len(deaf) == 1)
     wrap = f"as in --policy tenancy:inner={deaf[0]}"
     notes = []
     count = int((jobs.priority != 0).sum())
@@ -60,7 +63,9 @@ def _priorities(jobs: JobTable, cluster: Cluster, policies: list[Policy]) -> lis
         jobs_state = "1 job states" if count == 1 else f"{count:,} jobs state"
         notes.append(f"{jobs_state} a priority, which {whom} {ignore} ({wrap}).")
     queues = [q for q in cluster.queues if q.priority or q.guaranteed or q.weight != 1]
-    if queues or cluster.accounts or any(unheeded(cluster, p) for p in policies):
+    ranked = {name for p in policies for name in unheeded(cluster, p)}
+    stops = {f"preempts of qos '{qos.name}'" for qos in cluster.qos}
+    if queues or cluster.accounts or ranked - stops:
         what = "guarantees, weights, tiers, shares and priorities of the cluster's file"
         notes.append(f"{what[0].upper()}{what[1:]} have no effect with {whom} ({wrap}).")
     return notes
@@ -124,6 +129,14 @@ def _priority_tiers(cluster: Cluster, policies: list[Policy]) -> list[str]:
     if not deaf or all(queue.priority_tier == 1 for queue in cluster.queues):
         return []
     return [f"priority_tier of queues is for slurm; {', '.join(deaf)} ignores it."]
+
+
+def _preemption_by_qos(cluster: Cluster, policies: list[Policy]) -> list[str]:
+    deaf = sorted({name_of(each) for each in policies if "preempts" not in heeded(each)})
+    if not deaf or not any(qos.preempts for qos in cluster.qos):
+        return []
+    ignore = "ignores" if len(deaf) == 1 else "ignore"
+    return [f"preempts of QOS is for slurm:preempt_mode=requeue; {', '.join(deaf)} {ignore} it."]
 
 
 def _strangers(jobs: JobTable, cluster: Cluster) -> list[str]:

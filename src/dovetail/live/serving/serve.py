@@ -83,10 +83,12 @@ def check(request: UpRequest) -> None:
     scheduler = build_scheduler(request.policy, cluster, request.options, stated_s=lambda job: 0.0)
     if ignored := unheeded(cluster, scheduler.policy):
         name = name_of(scheduler.policy)
+        by_qos = all(each.startswith("preempts") for each in ignored)
+        other = "slurm:preempt_mode=requeue" if by_qos else f"tenancy:inner={name}"
         raise InputError(
             request.options["cluster"],
             f"policy {name} ignores {', '.join(ignored[:NAMED_MAX])}",
-            f"leave it out, or start with --policy tenancy:inner={name}",
+            f"leave it out, or start with --policy {other}",
         )
     folder.lock().release()
     with suppress(EmptyStore):

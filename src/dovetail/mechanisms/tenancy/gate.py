@@ -39,12 +39,14 @@ def by_own_key(view: View, jobs: Sequence[int]) -> QueuePart:
     return QueuePart(view.waiting, {job: key(job) for job in jobs}, view.progress.length_s)
 
 
-def first_turns(view: View, jobs: Sequence[int]) -> list[int]:
-    """Returns the first jobs that together ask for as many GPUs of a type as there are.
+def first_turns(view: View, jobs: Sequence[int], width: int = 1) -> list[int]:
+    """Returns the first jobs that together ask for `width` times the GPUs of each type.
 
     Jobs that wait for a limit of their tenant do not count.
     """
-    left: dict[str, float] = dict(installed_by_type(view.cluster.groups))
+    left: dict[str, float] = {
+        kind: width * gpus for kind, gpus in installed_by_type(view.cluster.groups).items()
+    }
     tenants = view.plan.occupancy.tenants
     found: list[int] = []
     for job in jobs:
@@ -60,10 +62,27 @@ def first_turns(view: View, jobs: Sequence[int]) -> list[int]:
 
 def beside(view: View, jobs: Sequence[int], blocked: Collection[int]) -> list[int]:
     """Returns the jobs that take no GPUs from blocked ones: those that use other nodes."""
-    kept = 0
-    for job in blocked:
-        kept |= reach(view, job)
+    kept = nodes_of(view, blocked)
     return [job for job in jobs if not reach(view, job) & kept]
+
+
+def apart(view: View, jobs: Sequence[int]) -> list[int]:
+    """Returns the jobs that use other nodes than all before them."""
+    kept, found = 0, list[int]()
+    for job in jobs:
+        nodes = reach(view, job)
+        if not nodes & kept:
+            found.append(job)
+        kept |= nodes
+    return found
+
+
+def nodes_of(view: View, jobs: Collection[int]) -> int:
+    """Returns the bit set of the nodes that some jobs may use."""
+    nodes = 0
+    for job in jobs:
+        nodes |= reach(view, job)
+    return nodes
 
 
 def changes_of(

@@ -17,34 +17,45 @@ from dovetail.core.plan import Draft
 from dovetail.core.plan_part import PlanPart, ProgressPart
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
+from dovetail.mechanisms.tenancy.gate import first_turns
 from dovetail.mechanisms.tenancy.standing import TenantStanding
 from dovetail.mechanisms.tenancy.turns import turns
 
 
 @dataclass(frozen=True, slots=True)
 class Lineup:
-    """Waiting jobs with a turn, running jobs without one, and waiting ones without; in order."""
+    """Waiting jobs with a turn, running jobs without one, and waiting ones without; in order.
+
+    `first` are those, running or waiting, whose turns fill the cluster once.
+    """
 
     shown: list[int]
     displaced: list[int]
     others: list[int]
+    first: frozenset[int] = frozenset()
 
 
-def line_up(standing: TenantStanding, keys: Mapping[int, float], *, resizes: bool) -> Lineup:
+def line_up(
+    standing: TenantStanding, keys: Mapping[int, float], powers: Collection[str], width: int = 1
+) -> Lineup:
     """Returns who has a turn. `keys` rank the running jobs that may be stopped.
 
-    Under a policy that resizes, elastic jobs count with their fewest GPUs.
+    Under a policy that resizes, elastic jobs count with their fewest GPUs. One that interleaves
+    sees `width` clusters full of turns.
     """
     view = standing.view
     if _of_one_tenant(standing, keys):
         return Lineup(list(view.waiting), [], [])
-    order = turns(standing.without(keys), view.cluster.gpus, running=keys)
-    runs = _filled(view, [turn.job for turn in order], keys, resizes=resizes)
-    waiting = [turn.job for turn in order if turn.job in view.waiting]
+    turned = turns(standing.without(keys), width * view.cluster.gpus, running=keys)
+    order = [turn.job for turn in turned]
+    first = runs = _filled(view, order, keys, powers)
+    if width > 1:
+        runs = runs.union(first_turns(view, order, width))
+    waiting = [job for job in order if job in view.waiting]
     shown = [job for job in waiting if job in runs]
-    displaced = [turn.job for turn in order if turn.job in keys and turn.job not in runs]
+    displaced = [job for job in order if job in keys and job not in runs]
     others = [job for job in waiting if job not in runs]
-    return Lineup(shown, displaced if shown else [], others)
+    return Lineup(shown, displaced if shown else [], others, frozenset(first))
 
 
 def _of_one_tenant(standing: TenantStanding, running: Mapping[int, float]) -> bool:
@@ -57,9 +68,10 @@ def _of_one_tenant(standing: TenantStanding, running: Mapping[int, float]) -> bo
 
 
 def _filled(
-    view: View, jobs: Sequence[int], movable: Collection[int], *, resizes: bool
+    view: View, jobs: Sequence[int], movable: Collection[int], powers: Collection[str]
 ) -> set[int]:
     """Returns the jobs that find room in this order on the GPUs that are not settled."""
+    resizes, stays = "resize" in powers, not {"resize", "interleave"} & set(powers)
     draft = view.plan.repack()
     for job, placement in view.running.items():
         if job not in movable:
@@ -71,7 +83,7 @@ def _filled(
             break
         shape = view.shape_of[job]
         gpus = int(view.jobs.least_gpus[job]) if resizes else view.shape(job).gpus
-        if not resizes and job in movable and _put_back(view, draft, job):
+        if stays and job in movable and _put_back(view, draft, job):
             runs.add(job)
             continue
         if (shape, gpus) in failed:
@@ -103,20 +115,20 @@ def as_shown(view: View, displaced: Sequence[int]) -> View:
     return replace(view, plan=part, progress=ProgressPart(view.progress, displaced))
 
 
-def completed(view: View, decision: Decision, found: Lineup, *, resizes: bool) -> Decision:
+def completed(view: View, decision: Decision, found: Lineup, powers: Collection[str]) -> Decision:
     """Returns a decision with the displaced jobs that may stay, and others that still fit.
 
-    An inner policy that resizes hands out all GPUs by itself.
+    An inner policy that resizes or interleaves hands out all GPUs by itself.
     """
     draft = decision.draft
     if draft is None:
         # It is not its time, as between two ticks: all stays as it is.
         view.plan.discard()
         return decision
-    for job in found.displaced:
+    for job in () if "interleave" in powers else found.displaced:
         _put_back(view, draft, job)
     failed: set[int] = set()
-    for job in () if resizes else found.others:
+    for job in () if {"resize", "interleave"} & set(powers) else found.others:
         shape = view.shape_of[job]
         if not draft.free_gpus:
             break

@@ -145,11 +145,11 @@ class Reclaim:
                 failed.add(shape)
         self.result.draft = self._draft
 
-    def finish(self) -> Reclaimed:
+    def finish(self, *, by_itself: bool = False) -> Reclaimed:
         """Returns what it came to; the free GPUs that were held for blocked jobs are free again."""
         for job in self._held:
             self._draft.remove(job)
-        if self.result.blocked and self.result.ready:
+        if self.result.ready and (by_itself or self.result.blocked):
             # The inner policy might start them on free GPUs that blocked jobs count on.
             self.result.draft = self._draft
         return self.result

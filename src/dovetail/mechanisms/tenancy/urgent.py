@@ -52,9 +52,17 @@ def overdue_jobs(view: View, guard_s: float) -> tuple[list[int], float]:
 
 
 def given_back(
-    standing: TenantStanding, terms: Terms, memory: TenantLedger, urgent: Urgent
+    standing: TenantStanding,
+    terms: Terms,
+    memory: TenantLedger,
+    urgent: Urgent,
+    *,
+    by_itself: bool = False,
 ) -> Reclaimed:
-    """Tries to start urgent jobs, on the GPUs of borrowers if need be."""
+    """Tries to start urgent jobs, on the GPUs of borrowers if need be.
+
+    With `by_itself` also those that fit without it, if the inner policy would not start them.
+    """
     if not urgent.guarded and not urgent.due:
         return Reclaimed()
     stays = gate.protected(standing.view, Terms(), memory)
@@ -69,7 +77,7 @@ def given_back(
     if urgent.by_hand:
         first = {*urgent.guarded, *urgent.due}
         reclaim.fill(job for job in urgent.by_hand if job not in first)
-    given = reclaim.finish()
+    given = reclaim.finish(by_itself=by_itself)
     given.claims = {job: claims.get(job, since_s) for job, since_s in given.claims.items()}
     return given
 
