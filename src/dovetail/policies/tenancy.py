@@ -42,7 +42,7 @@ from dovetail.mechanisms.tenancy.inner import InnerPolicy
 from dovetail.mechanisms.tenancy.ledger import TENANTS, TenantLedger, noted
 from dovetail.mechanisms.tenancy.reclaim import Reclaimed, Terms
 from dovetail.mechanisms.tenancy.standing import TenantStanding, is_alone
-from dovetail.mechanisms.tenancy.turns import turns
+from dovetail.mechanisms.tenancy.turns import TenantTurn, turns
 from dovetail.mechanisms.tenancy.urgent import (
     Urgent,
     given_back,
