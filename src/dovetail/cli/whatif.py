@@ -61,7 +61,12 @@ if TYPE_CHECKING:
 @click.option("--cross", is_flag=True, help="All combinations. [default: one change at a time]")
 @click.option("--price", multiple=True, help="Price per GPU and hour: TYPE=NUMBER, or NUMBER.")
 @click.option("--target", default="", help='E.g. "90% of 1-GPU jobs start within 10 min".')
-@click.option("--type", "gpu_type", default="", help="GPU type of the nodes that --target counts.")
+@click.option(
+    "--type",
+    "gpu_type",
+    default="",
+    help="GPU type whose nodes alone --target searches. [default: all]",
+)
 @world_options
 @processes_option
 @folder_option
@@ -229,19 +234,25 @@ def _search(
     from dovetail.cli.whatif_view import target_view
     from dovetail.study.changes import group_called
     from dovetail.study.target import parse_target, smallest
+    from dovetail.study.target_mix import smallest_mixes
 
     def at_group(cluster: Cluster) -> int:
         return group_called(cluster, gpu_type.lower(), "--target", "--type TYPE")
 
     target = parse_target(text)
+    mixed = not gpu_type and any(len(cell.setting.cluster.groups) > 1 for cell in cells)
     with busy("searching"):
-        answers, notes = smallest(premise, cells, target, at_group, prices, processes=processes)
+        if mixed:
+            answers, notes = smallest_mixes(premise, cells, target, prices, processes=processes)
+        else:
+            answers, notes = smallest(premise, cells, target, at_group, prices, processes=processes)
     values = {
         "target": target.text,
         "notes": list(notes),
         "answers": [
             {
                 "change": answer.change,
+                "cluster": answer.cluster,
                 "nodes": answer.nodes,
                 "sentence": answer.sentence,
                 "tried": answer.table.to_dicts(),

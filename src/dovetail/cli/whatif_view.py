@@ -98,19 +98,22 @@ def target_view(answers: Sequence[TargetAnswer], notes: Sequence[str]) -> Group:
     for answer in answers:
         priced = answer.table[_MONEY].null_count() == 0
         money = ("cost of 30 d",) if priced else ()
-        table = _table(("nodes", "GPUs", "share", "95 %", "wait", *money, ""))
+        mixed = any("+" in row["cluster"] for row in answer.table.to_dicts())
+        what = "cluster" if mixed else "nodes"
+        table = _table((what, "GPUs", "share", "95 %", "wait", *money, ""))
         for row in answer.table.to_dicts():
             low, high = row["share_low"], row["share_high"]
             interval = MISSING if low is None else f"{_share(low)}-{_share(high)}"
             _add(
                 table,
                 row["change"],
-                *(count(row[key]) for key in ("nodes", "gpus")),
+                row["cluster"].replace(" ", "") if mixed else count(row["nodes"]),
+                count(row["gpus"]),
                 _share(row["share"]),
                 interval,
                 duration(row["avg_wait_s"]),
                 *((_amount(row[_MONEY]),) if priced else ()),
-                "<- answer" if row["nodes"] == answer.nodes else "",
+                "<- answer" if row["cluster"] == answer.cluster else "",
             )
         parts += [Text(""), table]
     return Group(*parts)

@@ -24,7 +24,7 @@ from dovetail.study.changes import GridCell, with_node_count
 from dovetail.study.options import Options
 from dovetail.study.prices import GpuPrices
 from dovetail.study.uncertainty import Interval, blocks, intervals
-from dovetail.study.whatif import check_cells, cut_notes, premise_sentence
+from dovetail.study.whatif import check_cells, cluster_words, cut_notes, premise_sentence
 from dovetail.study.whatif_notes import assumptions, cautions, unused_gpus
 
 TIMES_LARGER_MAX = 8
@@ -56,6 +56,7 @@ _UNITS = {
 
 TARGET_COLUMNS: Mapping[str, type[pl.DataType]] = {
     "change": pl.String,
+    "cluster": pl.String,
     "nodes": pl.Int64,
     "gpus": pl.Int64,
     "reached": pl.Boolean,
@@ -70,7 +71,7 @@ TARGET_COLUMNS: Mapping[str, type[pl.DataType]] = {
 }
 """The columns of `TargetAnswer.table`: the answer and its neighbours, and the base.
 
-`nodes` are those of the searched group; `share` is that of the target's jobs, with its 95 %
+`nodes` are those of the searched groups; `share` is that of the target's jobs, with its 95 %
 interval. A cluster that leaves out more jobs than the base does not reach the target.
 """
 
@@ -188,21 +189,47 @@ class NodeSearch:
 
 @dataclass(frozen=True)
 class TargetAnswer:
-    """The smallest number of nodes for one setting (None: not reached), and its neighbours."""
+    """The smallest cluster for one setting (None: not reached), and its neighbours.
+
+    `nodes` are those of the searched groups.
+    """
 
     change: str
+    cluster: str | None
     nodes: int | None
     table: pl.DataFrame
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Tried:
-    """One simulated number of nodes."""
+class Tried:
+    """One simulated cluster."""
 
     cluster: Cluster
     outcome: CellOutcome
     share: Interval
+
+    def row(
+        self, change: str, nodes: int, prices: GpuPrices | None, *, reached: bool
+    ) -> dict[str, object]:
+        """Returns its row of `TARGET_COLUMNS`."""
+        outcome, cluster = self.outcome, self.cluster
+        ran = np.isfinite(outcome.jct_s)
+        return {
+            "change": change,
+            "cluster": cluster_words(cluster),
+            "nodes": nodes,
+            "gpus": cluster.installed_gpus,
+            "reached": reached,
+            "left_out_jobs": int(outcome.left_out.sum()),
+            "share": self.share.value,
+            "share_low": self.share.low,
+            "share_high": self.share.high,
+            "avg_wait_s": float(outcome.wait_s[ran].mean()) if ran.any() else None,
+            "avg_jct_s": float(outcome.jct_s[ran].mean()) if ran.any() else None,
+            "gpu_utilization": outcome.gpu_utilization,
+            "cost_per_month": prices.cluster_per_month(cluster) if prices else None,
+        }
 
 
 def smallest(
@@ -218,35 +245,41 @@ def smallest(
 
     `at_group` is the position of the group whose nodes are searched. Raises InputError.
     """
-    check_cells(premise, cells)
-    if premise.options.capacity:
-        mend = "leave --capacity out"
-        raise InputError(
-            "--target", "--capacity names nodes by number, which the search varies", mend
-        )
+    check_search(premise, cells)
     rows = target.rows(premise.trace, premise.options)
     searches = {cell.label: _search_of(cell, at_group) for cell in cells}
-    tried: dict[tuple[str, int], _Tried] = {}
+    tried: dict[tuple[str, int], Tried] = {}
     with CellRunner(premise, processes, [c.setting.policy for c in cells]) as runner:
         while batch := _batch(cells, searches, at_group):
             outcomes = runner.run([cell for _, _, cell in batch])
             for (label, nodes, cell), outcome in zip(batch, outcomes, strict=True):
-                share = _share(premise, rows, target.hits(outcome)[rows])
-                tried[label, nodes] = _Tried(cell.setting.cluster, outcome, share)
+                share = share_of(premise, rows, target.hits(outcome)[rows])
+                tried[label, nodes] = Tried(cell.setting.cluster, outcome, share)
                 at_start = tried[label, searches[label].first].outcome.left_out
                 keeps_all = outcome.left_out.sum() <= at_start.sum()
                 searches[label].reached[nodes] = bool(keeps_all and share.value >= target.share)
-    too_long = _too_long(premise.trace, rows, target)
+    long = too_long(premise.trace, rows, target)
 
     def why(outcome: CellOutcome, group: NodeGroup) -> str:
-        return too_long + _of_other_types(premise.trace, rows, target.hits(outcome)[rows], group)
+        return long + _of_other_types(premise.trace, rows, target.hits(outcome)[rows], group)
 
     answers = [
         _answer(cell, _group(cell, at_group), searches[cell.label], tried, target, prices, why)
         for cell in cells
     ]
     cuts = [(cell, _found(cell, searches[cell.label], tried).outcome) for cell in cells]
-    notes = (
+    return answers, notes_of(premise, cells, target, rows, cuts)
+
+
+def notes_of(
+    premise: Premise,
+    cells: Sequence[GridCell],
+    target: Target,
+    rows: Bools,
+    cuts: Sequence[tuple[GridCell, CellOutcome]],
+) -> tuple[str, ...]:
+    """Returns what all answers rest on; `cuts` are the outcomes of the answers."""
+    return (
         *unused_gpus(premise, cells),
         premise_sentence(premise, cells),
         *cautions(premise, cells),
@@ -254,7 +287,14 @@ def smallest(
         _about(target, rows),
         *cut_notes(premise, cuts),
     )
-    return answers, notes
+
+
+def check_search(premise: Premise, cells: Sequence[GridCell]) -> None:
+    """Raises InputError for rows whose nodes cannot be searched."""
+    check_cells(premise, cells)
+    if premise.options.capacity:
+        what = "--capacity names nodes by number, which the search varies"
+        raise InputError("--target", what, "leave --capacity out")
 
 
 def _group(cell: GridCell, at_group: Callable[[Cluster], int]) -> NodeGroup:
@@ -289,7 +329,7 @@ def _batch(
     return batch
 
 
-def _share(premise: Premise, rows: Bools, hits: Floats) -> Interval:
+def share_of(premise: Premise, rows: Bools, hits: Floats) -> Interval:
     """Returns the share of hits with its interval, from blocks of time."""
     submit_s = premise.trace.jobs.submit_s[rows]
     samples = blocks(submit_s, {"hits": hits})
@@ -303,7 +343,7 @@ def _answer(
     cell: GridCell,
     group: NodeGroup,
     search: NodeSearch,
-    tried: Mapping[tuple[str, int], _Tried],
+    tried: Mapping[tuple[str, int], Tried],
     target: Target,
     prices: GpuPrices | None,
     why: Callable[[CellOutcome, NodeGroup], str],
@@ -312,24 +352,29 @@ def _answer(
     top = max(search.reached)
     around = {n for n in search.reached if nodes is not None and abs(n - nodes) <= NEIGHBOURS}
     shown = sorted(around | {search.first, *((top,) if nodes is None else ())})
-    rows = [_row(cell.label, n, search, tried[cell.label, n], prices) for n in shown]
+    rows = [
+        tried[cell.label, n].row(cell.label, n, prices, reached=search.reached[n]) for n in shown
+    ]
     shares = {n: tried[cell.label, n].share for n in shown}
     kind = f" of {group.gpu_type or group.name}" if len(cell.setting.cluster.groups) > 1 else ""
     if nodes is None:
         sentence = (
             f"not reached with {top} nodes{kind}, {TIMES_LARGER_MAX} times as many: "
-            f"{_percent(shares[top].value)}{why(tried[cell.label, top].outcome, group)}"
+            f"{percent_words(shares[top].value)}{why(tried[cell.label, top].outcome, group)}"
         )
     else:
-        sentence = _reached(nodes, tried[cell.label, nodes], shares, target, kind, search)
+        found = tried[cell.label, nodes]
+        sentence = _reached(nodes, found, shares, target, kind, search)
+        sentence += why(found.outcome, group) if found.share.value < 1 else ""
+    cluster = None if nodes is None else cluster_words(tried[cell.label, nodes].cluster)
     return TargetAnswer(
-        cell.label, nodes, pl.DataFrame(rows, schema=dict(TARGET_COLUMNS)), f"{sentence}."
+        cell.label, cluster, nodes, pl.DataFrame(rows, schema=dict(TARGET_COLUMNS)), f"{sentence}."
     )
 
 
 def _reached(
     nodes: int,
-    found: _Tried,
+    found: Tried,
     shares: Mapping[int, Interval],
     target: Target,
     kind: str,
@@ -338,10 +383,10 @@ def _reached(
     share = found.share
     unit = "node" if nodes == 1 else "nodes"
     gpus = f"{found.cluster.installed_gpus} GPUs{' in all' if kind else ''}"
-    text = f"{nodes} {unit}{kind} ({gpus}) reach {_percent(share.value)}"
+    text = f"{nodes} {unit}{kind} ({gpus}) reach {percent_words(share.value)}"
     if nodes - 1 in shares:
         fewer = shares[nodes - 1].value
-        text += f"; {nodes - 1} reach {_percent(fewer)}"
+        text += f"; {nodes - 1} reach {percent_words(fewer)}"
         if fewer >= target.share:
             text += ", but leave jobs out that can never fit"
     text += f"; {search.checked}" if search.checked else ""
@@ -349,7 +394,7 @@ def _reached(
     if worse:
         text += f"; more nodes are not always better: {worse[0]} reach less than the target"
     if share.low is not None and share.high is not None:
-        text += f". 95 % interval {_percent(share.low)} to {_percent(share.high)}"
+        text += f". 95 % interval {percent_words(share.low)} to {percent_words(share.high)}"
         if share.low < target.share:
             text += ": another month like this one may miss the target"
     return text
@@ -370,42 +415,22 @@ def _of_other_types(trace: Trace, rows: Bools, hits: Floats, group: NodeGroup) -
     )
 
 
-def _too_long(trace: Trace, rows: Bools, target: Target) -> str:
+def too_long(trace: Trace, rows: Bools, target: Target) -> str:
     """Returns what no number of nodes can mend: jobs whose run alone takes too long."""
     if target.column != "jct_s":
         return ""
     short = float((trace.duration_s[rows] <= target.most_s).mean())
     if short >= target.share:
         return ""
-    return f"; only {_percent(short)} of these jobs run so short on the GPUs that they ask for"
+    return f"; only {percent_words(short)} of these jobs run so short on the GPUs that they ask for"
 
 
-def _percent(share: float) -> str:
+def percent_words(share: float) -> str:
+    """Returns a share as `90.6 %`."""
     return f"{share * 100:.1f} %"
 
 
-def _row(
-    label: str, nodes: int, search: NodeSearch, found: _Tried, prices: GpuPrices | None
-) -> dict[str, object]:
-    outcome, cluster = found.outcome, found.cluster
-    ran = np.isfinite(outcome.jct_s)
-    return {
-        "change": label,
-        "nodes": nodes,
-        "gpus": cluster.installed_gpus,
-        "reached": search.reached[nodes],
-        "left_out_jobs": int(outcome.left_out.sum()),
-        "share": found.share.value,
-        "share_low": found.share.low,
-        "share_high": found.share.high,
-        "avg_wait_s": float(outcome.wait_s[ran].mean()) if ran.any() else None,
-        "avg_jct_s": float(outcome.jct_s[ran].mean()) if ran.any() else None,
-        "gpu_utilization": outcome.gpu_utilization,
-        "cost_per_month": prices.cluster_per_month(cluster) if prices else None,
-    }
-
-
-def _found(cell: GridCell, search: NodeSearch, tried: Mapping[tuple[str, int], _Tried]) -> _Tried:
+def _found(cell: GridCell, search: NodeSearch, tried: Mapping[tuple[str, int], Tried]) -> Tried:
     """Returns the answer of a search, or the largest that was tried."""
     nodes = search.answer
     return tried[cell.label, max(search.reached) if nodes is None else nodes]

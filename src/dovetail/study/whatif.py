@@ -329,12 +329,16 @@ def _notes(
     return tuple(notes), first
 
 
+def cluster_words(cluster: Cluster) -> str:
+    """Returns a cluster as `13x4:a100 + 7x4:v100`."""
+    sizes = (f"{g.size}{f':{g.gpu_type}' if g.gpu_type else ''}" for g in cluster.groups)
+    return " + ".join(sizes)
+
+
 def premise_sentence(premise: Premise, cells: Sequence[GridCell]) -> str:
     """Returns what all answers rest on: users do not react, the defaults in force, the limits."""
     setting = cells[0].setting
-    cluster = " + ".join(
-        f"{g.size}{f':{g.gpu_type}' if g.gpu_type else ''}" for g in setting.cluster.groups
-    )
+    cluster = cluster_words(setting.cluster)
     name = spell(parse_policy(setting.policy)).partition(":")[0]
     lengths = lengths_words(premise.options.forecast, parse_policy(setting.policy), premise.trace)
     others = any(cell.setting.demand != 1 for cell in cells)
