@@ -51,6 +51,18 @@ def test_json_has_the_rows_and_notes(shell: Shell, month: Path) -> None:
     assert [row["change"] for row in crossed["rows"]] == ["as is", "sjf", "+1 node", "+1 node, sjf"]
 
 
+def test_waits_by_size_are_printed_and_kept(shell: Shell, month: Path, tmp_path: Path) -> None:
+    words = ("whatif", month, "--cluster", "4x4", "--nodes", "+1", "--by", "size", *ONE)
+    text = shell.ok(*words, "-o", tmp_path / "plan").out
+    assert "Mean wait by size" in text
+    said = shell.ok(*words, "--json").json["by"]
+    assert said["label"] == "size"
+    assert pl.read_csv(tmp_path / "plan" / "whatif-by.csv")["name"].to_list() == [
+        row["name"] for row in said["rows"]
+    ]
+    assert "one of queue, account" in shell.refused("whatif", month, "--nodes", "+1", "--by", "x")
+
+
 def test_the_folder_has_the_table_of_the_screen(shell: Shell, month: Path, tmp_path: Path) -> None:
     out = tmp_path / "plan"
     said = shell.ok(

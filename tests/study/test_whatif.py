@@ -42,6 +42,20 @@ def asked(*rows: Row, cluster: str, grid: Grid, prices: GpuPrices | None = None)
     return one_process(*scene(trace_of(*rows), cluster, grid), prices)
 
 
+def test_waits_are_split_by_the_names_of_the_log() -> None:
+    # One GPU: a waits 0 s, b 1000 s and 2000 s. Two GPUs: 0, 0 and 1000 s.
+    rows = [Row(1, 1000.0, user="a"), Row(1, 1000.0, user="b"), Row(1, 1000.0, user="b")]
+    found = one_process(*scene(trace_of(*rows), "1x1", Grid(nodes="+1")), by="user")
+    assert found.split is not None
+    assert [(row["change"], row["name"], row["jobs"], row["avg_wait_s"], row["p90_wait_s"])
+            for row in found.split.to_dicts()] == [
+        ("as is", "b", 2, 1500.0, 2000.0), ("as is", "a", 1, 0.0, 0.0),
+        ("+1 node", "b", 2, 500.0, 1000.0), ("+1 node", "a", 1, 0.0, 0.0),
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="name no account"):
+        one_process(*scene(trace_of(*rows), "1x1", Grid(nodes="+1")), by="account")
+
+
 def test_three_jobs_on_one_gpu_and_on_two_as_worked_by_hand() -> None:
     # One GPU: starts at 0, 1000, 2000. Two GPUs: 0, 0, 1000.
     found = asked(*[Row(1, 1000.0)] * 3, cluster="1x1", grid=Grid(nodes="+1"),

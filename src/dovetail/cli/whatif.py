@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 )
 @click.option("--cross", is_flag=True, help="All combinations. [default: one change at a time]")
 @click.option("--price", multiple=True, help="Price per GPU and hour: TYPE=NUMBER, or NUMBER.")
+@click.option("--by", default="", help="Waits by queue, account, user or size, for each row.")
 @click.option("--target", default="", help='E.g. "90% of 1-GPU jobs start within 10 min".')
 @click.option(
     "--type",
@@ -88,6 +89,7 @@ def whatif(
     longer_jobs: str,
     cross: bool,
     price: tuple[str, ...],
+    by: str,
     target: str,
     gpu_type: str,
     processes: int,
@@ -123,13 +125,13 @@ def whatif(
     setting, grid = Setting(options.cluster, base), Grid(*rows, others, together, every_s)
     cells = cells_of(setting, grid, cross=cross)
     prices = read_prices(price, [cell.setting.cluster for cell in cells])
-    _check_use(target, nodes, gpu_type, cells)
+    _check_use(target, nodes, gpu_type, by, cells)
     premise = _premise(jobs, options, assumed, longer_jobs == "exempt", as_json, base)
     with output_folder(output) as folder:
         if target:
             _search(premise, cells, target, gpu_type, prices, processes, folder, as_json)
         else:
-            _compare(premise, cells, prices, processes, folder, as_json)
+            _compare(premise, cells, prices, processes, by, folder, as_json)
     _say_written(output, as_json)
 
 
@@ -179,11 +181,16 @@ def _defaults(base: str) -> tuple[str, ...]:
     )
 
 
-def _check_use(target: str, nodes: str, gpu_type: str, cells: Sequence[GridCell]) -> None:
+def _check_use(target: str, nodes: str, gpu_type: str, by: str, cells: Sequence[GridCell]) -> None:
     from dovetail.core.errors import InputError
+    from dovetail.study.whatif_split import SPLITS
 
     if target and nodes:
         raise InputError("--nodes", "--target looks for the number of nodes", "leave one out")
+    if by and by not in SPLITS:
+        raise InputError("--by", f"'{by}' splits no waits", f"one of {', '.join(SPLITS)}")
+    if by and target:
+        raise InputError("--by", "--target has no such table", "leave one out")
     if gpu_type and not target:
         raise InputError("--type", "only --target uses it", "as in --nodes +2:a100")
     limited = any(cell.setting.limit_s is not None for cell in cells)
@@ -199,6 +206,7 @@ def _compare(
     cells: Sequence[GridCell],
     prices: GpuPrices | None,
     processes: int,
+    by: str,
     folder: Path | None,
     as_json: bool,
 ) -> None:
@@ -206,17 +214,21 @@ def _compare(
     from dovetail.study.whatif import whatif as run
 
     with bar("simulating", 1.0) as show:
-        found = run(premise, cells, prices, processes=processes, progress=show)
-    values = {"notes": list(found.notes), "rows": found.table.to_dicts()}
+        found = run(premise, cells, prices, processes=processes, progress=show, by=by)
+    values: dict[str, object] = {"notes": list(found.notes), "rows": found.table.to_dicts()}
+    if found.split is not None:
+        values["by"] = {"label": by, "rows": found.split.to_dicts()}
     if folder is not None:
         found.table.write_csv(folder / "whatif.csv")
+        if found.split is not None:
+            found.split.write_csv(folder / "whatif-by.csv")
         (folder / "whatif.json").write_text(json.dumps(values, indent=1) + "\n", "utf-8")
     if as_json:
         click.echo(json.dumps(values))
         return
     from dovetail.cli.terminal import show as show_view
 
-    show_view(whatif_view(found))
+    show_view(whatif_view(found, by))
 
 
 def _search(

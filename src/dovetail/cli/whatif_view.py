@@ -12,23 +12,29 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from dovetail.report.words import MISSING, count, duration, factor, percent
+from dovetail.report.words import MISSING, count, duration, factor, percent, shortened
 
 if TYPE_CHECKING:
     from dovetail.study.target import TargetAnswer
     from dovetail.study.whatif import Whatif
 
 _CHANGE_WIDTH = 22
+_NAMES_MAX, _NAME_WIDTH = 6, 9
 _MONEY = "cost_per_month"
 
 
-def whatif_view(found: Whatif) -> Group:
-    """Returns what decides the answer, the answer, the rows, their cost, and the notes."""
+def whatif_view(found: Whatif, by: str = "") -> Group:
+    """Returns what decides the answer, the answer, the rows, their cost, and the notes.
+
+    `by` is what the waits are split by, if they are.
+    """
     rows = found.table.to_dicts()
     first = [Text(note) for note in found.notes[: found.first]]
     rest = [Text(f"Note: {note}") for note in found.notes[found.first :]]
     parts: list[Text | Table] = [*first, Text(best_sentence(rows)), Text(""), _rows(rows)]
     parts.append(Text("1 GPU: jobs of one GPU that start within 10 min; held: GPUs in use\n"))
+    if found.split is not None:
+        parts += _by_name(found.split, by)
     if rows[0][_MONEY] is not None:
         parts += [_money(rows), Text("")]
     return Group(*parts, *rest)
@@ -75,6 +81,18 @@ def _rows(rows: Sequence[dict[str, object]]) -> Table:
             _share(row["gpu_utilization"]),
         )
     return table
+
+
+def _by_name(split: pl.DataFrame, by: str) -> list[Text | Table]:
+    """Returns the mean waits of the names with most jobs, and what they are of."""
+    names = split["name"].unique(maintain_order=True).to_list()
+    shown = names[:_NAMES_MAX]
+    table = _table([shortened(name or f"no {by}", _NAME_WIDTH) for name in shown])
+    for change in split["change"].unique(maintain_order=True).to_list():
+        rows = split.filter(pl.col("change") == change).rows_by_key("name", named=True, unique=True)
+        _add(table, change, *(duration(rows[name]["avg_wait_s"]) for name in shown))
+    some = f", {len(shown)} of {len(names)}" if len(names) > len(shown) else ""
+    return [Text(f"Mean wait by {by}{some}"), table, Text("")]
 
 
 def _money(rows: Sequence[dict[str, object]]) -> Table:

@@ -34,6 +34,7 @@ from dovetail.study.run import granted
 from dovetail.study.spot_effect import spot_effect, spot_note
 from dovetail.study.uncertainty import Interval, Samples, blocks, intervals
 from dovetail.study.whatif_notes import assumptions, cautions, unused_gpus
+from dovetail.study.whatif_split import check_split, split_of
 
 SOON_S = 10 * MINUTE_S
 """A one-GPU job that starts within this time is one that its owner waits for at the desk."""
@@ -81,11 +82,15 @@ null without prices, what spot is without a spot tier.
 
 @dataclass(frozen=True)
 class Whatif:
-    """The rows of a grid, and what decides and limits them: the `first` notes before all."""
+    """The rows of a grid, and what decides and limits them: the `first` notes before all.
+
+    `split` has the waits by name, if they were asked for.
+    """
 
     table: pl.DataFrame
     notes: tuple[str, ...]
     first: int
+    split: pl.DataFrame | None = None
 
 
 def check_cells(premise: Premise, cells: Sequence[GridCell]) -> None:
@@ -131,16 +136,18 @@ def whatif(
     *,
     processes: int = 0,
     progress: Progress | None = None,
+    by: str = "",
 ) -> Whatif:
     """Returns the table of the cells, of which the first is the base. Raises InputError.
 
     `processes` is the number of worker processes, 0 for one per core; the result does not depend
-    on it.
+    on it. `by` splits the waits: one of `SPLITS`.
     """
+    check_split(premise.trace, by)
     check_cells(premise, cells)
     with CellRunner(premise, processes, [c.setting.policy for c in cells]) as runner:
         outcomes = runner.run(cells, progress)
-    return tabulate(premise, cells, outcomes, prices)
+    return tabulate(premise, cells, outcomes, prices, by)
 
 
 def tabulate(
@@ -148,6 +155,7 @@ def tabulate(
     cells: Sequence[GridCell],
     outcomes: Sequence[CellOutcome],
     prices: GpuPrices | None,
+    by: str = "",
 ) -> Whatif:
     """Returns the table of outcomes."""
     trace, options = premise.trace, premise.options
@@ -176,7 +184,8 @@ def tabulate(
     notes, first = _notes(premise, cells, outcomes, table, samples, int(counted.sum()))
     pairs = zip(cells, effects, strict=True)
     spots = tuple(spot_note(premise, cell, found) for cell, found in pairs if found is not None)
-    return Whatif(table, (*notes, *spots), first)
+    split = split_of(trace, by, cells, outcomes, counted) if by else None
+    return Whatif(table, (*notes, *spots), first, split)
 
 
 def _whole(
