@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dovetail.record.replay_error import APART_S, WHY, Deviation, ReplayError
-from dovetail.report.words import count, duration, percent
+from collections.abc import Sequence
+from math import inf
+
+from dovetail.record.replay_error import APART_S, WHY, Deviation, GroupDeviation, ReplayError
+from dovetail.report.words import count, duration, factor, is_far, percent
 
 DEPARTURES_SHOWN = 1
 """How many departures the terminal names; the report names all that were kept."""
@@ -22,7 +25,7 @@ def replay_sentence(error: ReplayError, name: str) -> str:
     )
     text = (
         f"The replay of {name} against the log: JCT {jct}; mean wait "
-        f"{_error(numbers['avg_wait_s'])}; {percent(error.near)} of starts within "
+        f"{_error(numbers['avg_wait_s'])}{_worst(error)}; {percent(error.near)} of starts within "
         f"{duration(APART_S)}"
     )
     if error.start_correlation is not None:
@@ -30,6 +33,44 @@ def replay_sentence(error: ReplayError, name: str) -> str:
     if error.wait_correlation is not None:
         text += f", of waits {error.wait_correlation:.2f}"
     return text + f" ({count(error.jobs)} jobs)."
+
+
+WORST_SHOWN = 2
+"""How many sizes, and queues, the sentence names whose waits the replay misses most."""
+
+
+def _worst(error: ReplayError) -> str:
+    """Returns the sizes and queues whose mean wait the replay misses by far, which a mean hides."""
+    groups = [
+        *(("size", group) for group in _farthest(error.by_size)),
+        *(("queue", group) for group in _farthest(error.by_queue)),
+    ]
+    parts = [
+        f"{_who(what, group.group)} {duration(group.wait.replayed_s)} instead of "
+        f"{duration(group.wait.recorded_s)}{_times(group.wait)}"
+        for what, group in groups
+    ]
+    return f", but {' and '.join(parts)}" if parts else ""
+
+
+def _who(what: str, group: str) -> str:
+    if what == "queue":
+        return f"in queue {group}"
+    return f"with {group} GPU{'s' * (group != '1')}"
+
+
+def _times(wait: Deviation) -> str:
+    return f" ({factor(wait.replayed_s / wait.recorded_s)})" if wait.recorded_s else ""
+
+
+def _farthest(groups: Sequence[GroupDeviation]) -> list[GroupDeviation]:
+    far = [g for g in groups if is_far(g.wait.recorded_s, g.wait.replayed_s)]
+    return sorted(far, key=lambda g: -_apart(g.wait))[:WORST_SHOWN]
+
+
+def _apart(wait: Deviation) -> float:
+    less_s, more_s = sorted((wait.recorded_s, wait.replayed_s))
+    return more_s / less_s if less_s else inf
 
 
 def departure_lines(error: ReplayError, most: int = DEPARTURES_SHOWN) -> list[str]:
