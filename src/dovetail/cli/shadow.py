@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dovetail.cli.cluster_options import counted
-from dovetail.cli.options import json_option
+from dovetail.cli.options import json_option, load_trace, refuse_unused
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path)
 SHOWN = 10
+
+
+history_option = click.option(
+    "--history", type=FILE, help="Log of earlier jobs that lengths are predicted from."
+)
 
 
 @click.group()
@@ -37,8 +42,9 @@ def shadow() -> None:
     "--forecast",
     default="limit",
     show_default=True,
-    help="Job lengths the policy sees: limit (users' time limits) or unknown.",
+    help="Job lengths the policy sees: limit (users' time limits), predicted[:METHOD], unknown.",
 )
+@history_option
 @click.option(
     "--placement",
     default="strict",
@@ -60,6 +66,7 @@ def shadow() -> None:
 def slurm(
     policy: str,
     forecast: str,
+    history: Path | None,
     placement: str,
     once: bool,
     every: int | None,
@@ -91,9 +98,12 @@ def slurm(
     chosen, placing = parse_policy(policy), Placing.parse(placement)
     if yes and act is None:
         raise InputError("--yes", "there is nothing to carry out", "it goes with --act")
+    predicted = forecast.partition(":")[0] == "predicted"
+    refuse_unused("--history", "--forecast predicted", used=predicted)
+    earlier = None if history is None else load_trace(str(history), None)
     while True:
         snapshot = source.snapshot(time.time())
-        advice = advise(snapshot, chosen, forecast=forecast, placing=placing)
+        advice = advise(snapshot, chosen, forecast=forecast, placing=placing, history=earlier)
         if log is not None:
             append(log, snapshot, advice, forecast=forecast, placement=placement)
         _show(advice, as_json=as_json)
@@ -186,8 +196,11 @@ def _act(act: str, advice: Advice, snapshot: Snapshot, *, yes: bool, quiet: bool
     show_default=True,
     help="What a preemption costs, as in `simulate`.",
 )
+@history_option
 @json_option
-def report(log: Path, sacct: Path | None, switching: str, as_json: bool) -> None:
+def report(
+    log: Path, sacct: Path | None, switching: str, history: Path | None, as_json: bool
+) -> None:
     """Compare what Slurm has done since a log began with what the policy would have done.
 
     Simulates the policy from the jobs and nodes of the log's beginning, with the jobs that came
@@ -210,7 +223,9 @@ def report(log: Path, sacct: Path | None, switching: str, as_json: bool) -> None
     source: SlurmSource = SlurmCommands() if sacct is None else SlurmFiles(log, log, sacct)
     where = "sacct" if sacct is None else str(sacct)
     past = past_jobs(source.accounting(begun.snapshot.time_s), where)
-    result = worth(begun, past, cost)
+    predicted = begun.forecast.partition(":")[0] == "predicted"
+    refuse_unused("--history", "a log of --forecast predicted", used=predicted)
+    result = worth(begun, past, cost, None if history is None else load_trace(str(history), None))
     if as_json:
         click.echo(json.dumps(asdict(result)))
     else:

@@ -38,6 +38,7 @@ class Slurm(SlurmParameters):
     knows: ClassVar[frozenset[str]] = frozenset()
     heeds: ClassVar[frozenset[str]] = frozenset({"priority", "priority_tier"})
     reserves: ClassVar[bool] = True
+    reads_limits: ClassVar[bool] = True
     order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
     initial: ClassVar[SlurmState] = SlurmState()
 

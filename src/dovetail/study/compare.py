@@ -12,7 +12,7 @@ from dovetail.algorithms.bounds import LowerBounds, Powers
 from dovetail.control.loop import check_needs, check_parts
 from dovetail.core.errors import InputError
 from dovetail.core.job import Floats
-from dovetail.core.policy import Policy, name_of
+from dovetail.core.policy import Policy, reads_limits
 from dovetail.core.trace import Trace
 from dovetail.core.units import DAY_S
 from dovetail.forecast.available import lengths_missing
@@ -33,7 +33,6 @@ from dovetail.study.on_cluster import on_cluster
 from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, ReplayInput, Task, run_tasks
 from dovetail.study.recorded import (
-    SLURM,
     held_back,
     is_from_slurm,
     jct_of,
@@ -90,6 +89,9 @@ def compare(
     and the baseline, which a report plots. `cautions` are what the caller must say first, as of
     jobs that were left out, `notes` what it adds to ours.
     """
+    if not policies:
+        # A policy that we add, as that of the site, is no answer to a question that was not asked.
+        raise InputError("--policies", "specify at least one policy", "as in fifo,srtf")
     whole = assign(trace, options.seed) if assign else trace
     options, inferred = with_inferred_capacity(options, whole)
     policies = policies if site else with_site_policy(policies, whole)
@@ -110,7 +112,12 @@ def compare(
     means, ratios = intervals(samples, baseline, options.seed)
     measured = MeasuredRows(rows, runs, samples, means, ratios, baseline, site)
     said = _notes(whole, options, runs, samples, policy_of, replication)
-    said += [*told_lengths(options.forecast, rows), *inferred, *held_back(whole), *notes]
+    said += [
+        *told_lengths(options.forecast, rows, whole.jobs),
+        *inferred,
+        *held_back(whole),
+        *notes,
+    ]
     comparison = Comparison(
         results=runs,
         baseline=baseline,
@@ -272,7 +279,7 @@ def _table(measured: MeasuredRows, *, windowed: bool) -> pl.DataFrame:
 
 
 def _known(policy: Policy) -> str:
-    limits = {"time limits"} if name_of(policy) == SLURM else set()
+    limits = {"time limits"} if reads_limits(policy) else set()
     return ", ".join(sorted(policy.knows | limits)) or "nothing"
 
 
