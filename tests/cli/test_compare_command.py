@@ -8,6 +8,7 @@ import pytest
 from command_runner import Shell
 
 from dovetail.study.option_texts import split_policies
+from sacct_log import log_lines, logged_jobs
 
 PLOTS = {
     "mean-jct",
@@ -276,3 +277,12 @@ def test_one_queue_over_two_gpu_types_says_first_that_one_blocks_the_other(
     assert not any("One queue" in caution for caution in skipping["cautions"])
     one = shell.ok("simulate", log, "-p", "fifo", "--cluster", "1x2:a100+1x1:v100").out
     assert one.startswith("One queue for a100 and v100: ")
+
+
+def test_an_empty_list_of_policies_is_refused_though_the_site_has_one(
+    shell: Shell, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text("\n".join(log_lines(logged_jobs(60))) + "\n")
+    said = shell("compare", log, "--policies", "", "--allow-left-out", "100%")
+    assert said.code == 2 and "specify at least one policy" in said.err

@@ -77,6 +77,10 @@ def test_every_row_is_used_joined_or_rejected(month: Import) -> None:
     assert counts["read"] == counts["usable"] + told == len(log_lines(month.jobs)) - 1
     rejected = {k.removeprefix("rejected: "): n for k, n in counts.items() if k[:9] == "rejected:"}
     assert dict(month.rejects["reason"].value_counts().iter_rows()) == rejected
+    # The steps of jobs do not bury what a reader looks for.
+    kinds = month.rejects["kind"].to_list()
+    assert kinds == sorted(kinds, key=("lost job", "no GPU job", "step").index)
+    assert set(kinds[-rejected["job step"] :]) == {"step"}
     never, instant = rejected["never started"], rejected["zero duration"]
     rows = sum(max(1, len(job.attempts)) for job in month.jobs)
     assert rows == counts["usable"] + counts[f"joined: {RUN_OF_A_JOB}"] + never + instant

@@ -147,14 +147,23 @@ def _show(advice: Advice, *, as_json: bool) -> None:
     )
     for note in advice.notes:
         click.echo(f"  ({note})")
-    click.echo(f"{advice.policy} would")
+    click.echo(f"{_name(advice.policy)} would")
     for line in advice.sentences():
         click.echo(f"  {line}")
     waits = list(advice.waits.items())
+    following = next((job for job in advice.order if job in advice.waits), "")
     for job, code in waits[:SHOWN]:
-        click.echo(f"  {job} waits ({code}): {sentence_of(code)}")
+        said = sentence_of(code, is_next=job == following)
+        click.echo(f"  {job} waits ({code}): {said}")
     if len(waits) > SHOWN:
         click.echo(f"  waiting besides: {len(waits) - SHOWN} (--json lists them all)")
+
+
+def _name(policy: str) -> str:
+    """Returns a policy as text, without its parameters where they would fill the screen."""
+    from dovetail.report.words import SPELLED_MAX
+
+    return policy if len(policy) <= SPELLED_MAX else policy.partition(":")[0]
 
 
 def _when(seconds: float) -> str:
@@ -238,7 +247,7 @@ def _print_worth(result: Worth) -> None:
         f"{_when(result.begin_s)} to {_when(result.end_s)}: "
         f"{counted(result.looks, 'look')}, {counted(result.jobs, 'job')} waited or came"
     )
-    click.echo(f"  {'':24}{'recorded':>12}{'simulated':>12}  {result.policy}")
+    click.echo(f"  {'':24}{'recorded':>12}{'simulated':>12}  {_name(result.policy)}")
     rows: Sequence[tuple[str, str, ShadowSide, ShadowSide]] = (
         ("mean wait, s", "wait_s", real, ours),
         ("median wait, s", "median_wait_s", real, ours),

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from dovetail.record.replay_error import APART_S, WHY, Deviation, GroupDeviation, ReplayError
+from dovetail.record.replay_error import (
+    APART_S,
+    WHY,
+    Departure,
+    Deviation,
+    GroupDeviation,
+    ReplayError,
+)
 from dovetail.report.words import count, duration, factor, is_far, percent
 
 DEPARTURES_SHOWN = 1
@@ -77,17 +84,22 @@ def departure_lines(error: ReplayError, most: int = DEPARTURES_SHOWN) -> list[st
     """Returns where the replay and the log first part, and how many starts differ for what."""
     lines = []
     for departure in error.departures[:most]:
-        later_s = departure.replayed_start_s - departure.recorded_start_s
         lines.append(
             f"They first differ {duration(departure.t_s - error.first_s)} after the first "
             f"submission: job {departure.job_id} "
-            f"({departure.gpus:g} GPU{'s' * (departure.gpus > 1)}) starts {duration(abs(later_s))} "
-            f"{'later' if later_s > 0 else 'earlier'} in the replay: {WHY[departure.why]}."
+            f"({departure.gpus:g} GPU{'s' * (departure.gpus > 1)}) starts "
+            f"{later_words(departure)} in the replay: {WHY[departure.why]}."
         )
     if error.whys:
         parts = ", ".join(f"{why} {count(number)}" for why, number in error.whys)
         lines.append(f"Starts that differ, by reason: {parts}.")
     return lines
+
+
+def later_words(departure: Departure) -> str:
+    """Returns how much later or earlier the replay starts a job."""
+    later_s = departure.replayed_start_s - departure.recorded_start_s
+    return f"{duration(abs(later_s))} {'later' if later_s > 0 else 'earlier'}"
 
 
 def _error(deviation: Deviation) -> str:

@@ -15,7 +15,7 @@ from dovetail.core.placing import Placing
 from dovetail.core.plan import Change
 from dovetail.core.policy import Policy, name_of, spell
 from dovetail.core.trace import Trace
-from dovetail.live.server.explain import SENTENCES
+from dovetail.live.server.explain import BEHIND, SENTENCES
 from dovetail.shadow.lengths import forecast_of
 from dovetail.shadow.snapshot import Snapshot
 from dovetail.shadow.tables import UNSEEN, Tables, state_of, tables_of
@@ -238,6 +238,8 @@ def _barred_note(tables: Tables, barred: set[int]) -> list[str]:
     return [f"it would also start {_listed(names)} outside their partitions, which Slurm forbids"]
 
 
-def sentence_of(code: str) -> str:
-    """Returns the sentence of a reason code."""
+def sentence_of(code: str, *, is_next: bool) -> str:
+    """Returns the sentence of a reason code for a job that is the next of its order, or not."""
+    if code == "Resources" and not is_next:
+        return BEHIND
     return SENTENCES.get(code, code)

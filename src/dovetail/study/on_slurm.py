@@ -11,10 +11,10 @@ from dovetail.core.policy import name_of, parse_policy, spell
 from dovetail.record.result import RECORDED, Comparison
 from dovetail.report.words import duration
 
-GUIDE = "docs/guides/shadow-slurm.md"
+GUIDE = "docs/guides/which-policy.md"
 BY_ORDER = (
-    "not with configuration alone; near it: a QOS or partition of short limits (MaxWall) with a "
-    "higher PriorityWeightQOS"
+    "near it by configuration alone: PriorityFlags=SMALL_RELATIVE_TO_TIME with a large "
+    "PriorityWeightJobSize, or QOS of short MaxWall with a higher PriorityWeightQOS"
 )
 BY_QOS = (
     "not with configuration alone; near it: PreemptType=preempt/qos with PreemptMode=REQUEUE, and "

@@ -11,10 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TypeVar
 
 from dovetail.core.errors import InputError
 from dovetail.core.trace import ImportRecord, Trace
 from dovetail.traces.hardware import cluster_of_log
+
+T = TypeVar("T")
 
 COMMENT = "# dovetail import: "
 METADATA_KEY = "dovetail_import"
@@ -69,10 +72,15 @@ def joined_records(records: Sequence[ImportRecord | None]) -> ImportRecord | Non
         sum(record.gpu_s for record in known),
         sum(record.lost_gpu_s for record in known),
         tuple(dict.fromkeys(note for record in known for note in record.notes)),
-        known[0].epoch_s if len({record.epoch_s for record in known}) == 1 else None,
-        known[0].zone if len({record.zone for record in known}) == 1 else "",
-        known[0].cluster if len({record.cluster for record in known}) == 1 else "",
+        _common([record.epoch_s for record in known], None),
+        _common([record.zone for record in known], ""),
+        _common([record.cluster for record in known], ""),
     )
+
+
+def _common(values: Sequence[T], otherwise: T) -> T:
+    """Returns what all have in common."""
+    return values[0] if len(set(values)) == 1 else otherwise
 
 
 def derived(part: Trace, whole: Trace, command: str) -> Trace:
