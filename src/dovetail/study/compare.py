@@ -89,12 +89,9 @@ def compare(
     and the baseline, which a report plots. `cautions` are what the caller must say first, as of
     jobs that were left out, `notes` what it adds to ours.
     """
-    if not policies:
-        # A policy that we add, as that of the site, is no answer to a question that was not asked.
-        raise InputError("--policies", "specify at least one policy", "as in fifo,srtf")
     whole = assign(trace, options.seed) if assign else trace
     options, inferred = with_inferred_capacity(options, whole)
-    policies = policies if site else with_site_policy(policies, whole)
+    policies = policies if site or not policies else with_site_policy(policies, whole)
     rows = compared_rows(policies, options.forecast, whole.jobs)
     baseline = chosen("--baseline", baseline, rows) if baseline else next(iter(rows))
     site = chosen("--site", site, rows) if site else site_of(rows, baseline, whole)
@@ -112,12 +109,8 @@ def compare(
     means, ratios = intervals(samples, baseline, options.seed)
     measured = MeasuredRows(rows, runs, samples, means, ratios, baseline, site)
     said = _notes(whole, options, runs, samples, policy_of, replication)
-    said += [
-        *told_lengths(options.forecast, rows, whole.jobs),
-        *inferred,
-        *held_back(whole),
-        *notes,
-    ]
+    told = told_lengths(options.forecast, rows, whole.jobs)
+    said += [*told, *inferred, *held_back(whole), *notes]
     comparison = Comparison(
         results=runs,
         baseline=baseline,

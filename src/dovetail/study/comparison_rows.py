@@ -28,6 +28,8 @@ class ComparedRow:
 
 def compared_rows(policies: Sequence[str], forecast: str, jobs: JobTable) -> dict[str, ComparedRow]:
     """Returns the rows by name, those with known lengths last. Raises InputError."""
+    if not policies:
+        raise InputError("--policies", "specify at least one policy", "as in fifo,srtf")
     rows: dict[str, ComparedRow] = {}
     told: list[ComparedRow] = []
     for text in policies:
