@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dovetail.core.policy import name_of, parse_policy, spell
-from dovetail.record.result import RECORDED, Comparison
+from dovetail.record.result import Comparison
 from dovetail.report.words import duration
 
 GUIDE = "docs/guides/which-policy.md"
@@ -46,7 +46,7 @@ def on_slurm(comparison: Comparison) -> list[str]:
     if name in CONFIGURED:
         return [f"{text}."]
     if ON_SLURM.get(name) in (BY_ORDER, BY_QOS):
-        text += _thirds(comparison)
+        text += _thirds(comparison, first.policy)
     return [f"{text}. As measured: `{_command(comparison, first.policy)}`. Lines to copy: {GUIDE}."]
 
 
@@ -62,16 +62,11 @@ def _command(comparison: Comparison, policy: str) -> str:
     return f"dovetail shadow slurm --policy {short}{told} --act order --every 60 --yes"
 
 
-def _thirds(comparison: Comparison) -> str:
+def _thirds(comparison: Comparison, policy: str) -> str:
     """Returns below what a third and two thirds of the jobs ran: where a QOS may end."""
-    known = comparison.results.get(RECORDED)
-    if known is None:
-        return ""
-    jobs = known.jobs.drop_nulls(["jct_s", "wait_s"])
+    jobs = comparison.results[policy].jobs.drop_nulls(["jct_s", "wait_s"])
     ran_s = jobs["jct_s"] - jobs["wait_s"]
     low, high = (ran_s.quantile(share) for share in (1 / 3, 2 / 3))
     if low is None or high is None:
         return ""
-    return (
-        f" (in this log a third of the jobs ran below {duration(low)}, two below {duration(high)})"
-    )
+    return f" (in this log a third of the jobs ran below {duration(low)}, two thirds below {duration(high)})"
