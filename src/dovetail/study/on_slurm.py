@@ -69,4 +69,5 @@ def _thirds(comparison: Comparison, policy: str) -> str:
     low, high = (ran_s.quantile(share) for share in (1 / 3, 2 / 3))
     if low is None or high is None:
         return ""
-    return f" (in this log a third of the jobs ran below {duration(low)}, two thirds below {duration(high)})"
+    ends = f"below {duration(low)}, two thirds below {duration(high)}"
+    return f" (in this log a third of the jobs ran {ends})"
