@@ -8,6 +8,7 @@ import pytest
 from command_runner import Shell
 
 from dovetail.study.option_texts import split_policies
+from sacct_log import log_lines, logged_jobs
 
 PLOTS = {
     "mean-jct",
@@ -287,3 +288,12 @@ def test_why_a_policy_wins_is_one_paragraph_and_one_table(shell: Shell, month: P
     assert sum(row["jobs"] for row in reason["rows"]) == 250
     assert "is none of the policies" in shell.refused(*words, "--why", "fifo")
     assert "why" not in shell.ok(*words, "--json").json
+
+
+def test_an_empty_list_of_policies_is_refused_though_the_site_has_one(
+    shell: Shell, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text("\n".join(log_lines(logged_jobs(60))) + "\n")
+    said = shell("compare", log, "--policies", "", "--allow-left-out", "100%")
+    assert said.code == 2 and "specify at least one policy" in said.err

@@ -126,3 +126,39 @@ def test_a_record_that_is_damaged_is_an_error_with_its_line(
     month.write_text(month.read_text().replace('"counts"', '"count"', 1))
     said = shell.refused("trace", "describe", month)
     assert f"{month}, line 1: the record of its import cannot be read" in said
+
+
+def test_the_cluster_of_the_log_travels_through_a_change_that_drops_its_record(
+    log: Path, tmp_path: Path, shell: Shell
+) -> None:
+    month, busy = tmp_path / "month.csv", tmp_path / "busy.csv"
+    shell.ok("trace", "import", log, "--timezone", "Europe/Berlin", "-o", month)
+    fits = shell.ok("trace", "describe", month, "--json").json["cluster"]
+    assert ":a100+" in fits
+    said = shell.ok("trace", "scale", month, "--cluster", "13x4", "--load", "0.9", "-o", busy).err
+    assert "left out the recorded starts, ends and nodes and the dates of the log" in said
+    assert shell.ok("trace", "describe", busy, "--json").json["cluster"] == fits
+    # What else writes canonical files from canonical files keeps it too.
+    again, few = tmp_path / "again.parquet", tmp_path / "few.csv"
+    shell.ok("trace", "convert", busy, again)
+    shell.ok("trace", "slice", again, "--queue", "a100", "--jobs", "20", "-o", few)
+    assert shell.ok("trace", "describe", few, "--json").json["cluster"] == fits.partition("+")[0]
+    told = shell.ok("compare", few, "-p", "fifo,sjf", "--processes", "1").out
+    assert f"on {fits.partition('+')[0]}, which fits the log that the trace was made from" in (
+        " ".join(told.split())
+    )
+    asked = shell.ok("whatif", busy, "--policies", "slurm,sjf", "--processes", "1", "--json")
+    assert len(asked.json["rows"]) == 2
+
+
+def test_a_change_of_a_trace_refuses_what_it_would_contradict_or_ignore(
+    log: Path, tmp_path: Path, shell: Shell
+) -> None:
+    out = ("-o", tmp_path / "out.csv")
+    onto = ("--cluster", "13x4", "--load", "0.9")
+    said = shell.refused("trace", "scale", log, *onto, "--stretch", "0.8", *out)
+    assert "it would change the load that --load sets" in said
+    said = shell.refused("trace", "scale", log, "--keep", "0.5", "--by", "time", *out)
+    assert "--by" in said and "only --load uses it" in said
+    said = shell.refused("trace", "slice", log, "--jobs", "5", "--by", "arrivals", *out)
+    assert "only --busiest-days uses it" in said

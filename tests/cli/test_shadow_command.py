@@ -54,18 +54,24 @@ def test_every_field_of_the_json_is_documented(
         assert re.search(rf"\b{name}\b", text), name
 
 
-def test_a_log_is_written_and_reported(
-    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log = tmp_path / "fifo.jsonl"
-    assert run(["shadow", "slurm", "--policy", "fifo", "--log", str(log), *files]) == 0
+def later_accounting(folder: Path) -> Path:
+    """Writes what sacct says after the running jobs of the scene have ended."""
     accounting = json.loads(sample("sacct"))
     for job in accounting["jobs"]:
         if job["state"]["current"] == "RUNNING":
             job["state"]["current"] = "COMPLETED"
             job["time"] |= {"end": job["time"]["start"] + 100, "elapsed": 100}
-    sacct = tmp_path / "sacct.json"
-    sacct.write_text(json.dumps(accounting))
+    path = folder / "later.json"
+    path.write_text(json.dumps(accounting))
+    return path
+
+
+def test_a_log_is_written_and_reported(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "fifo.jsonl"
+    assert run(["shadow", "slurm", "--policy", "fifo", "--log", str(log), *files]) == 0
+    sacct = later_accounting(tmp_path)
     capsys.readouterr()
     assert run(["shadow", "report", str(log), "--sacct", str(sacct)]) == 0
     text = capsys.readouterr().out
@@ -145,3 +151,55 @@ def test_the_commands_of_slurm_are_asked(
     by_file = json.loads(capsys.readouterr().out)
     assert by_command["order"] == by_file["order"]
     assert by_command["free_gpus"] == by_file["free_gpus"] == 0
+
+
+def history(folder: Path) -> Path:
+    """Writes a log in which small jobs of the scene run long, and big ones short."""
+    record = {
+        "source": "sacct.txt", "format": "slurm", "counts": {"read": 36, "usable": 36},
+        "gpu_s": 1.0, "lost_gpu_s": 0.0, "notes": [], "epoch_s": 1793000000.0, "zone": "UTC",
+    }  # fmt: skip
+    ran_s = {"uucp/big": 20, "news/tasks": 200, "proxy/small": 500}
+    lines = [f"# dovetail import: {json.dumps(record)}"]
+    lines.append("job_id,submit_s,gpus,duration_s,user,recurrence")
+    for i in range(36):
+        name = list(ran_s)[i % 3]
+        lines.append(f"{i},{i * 1000},2,{ran_s[name]},{name.partition('/')[0]},{name}")
+    path = folder / "month.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_shadow_predicts_lengths_from_the_log_of_earlier_jobs(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["shadow", "slurm", "--policy", "sjf", "--json", *files]
+    log = tmp_path / "sjf.jsonl"
+    told = ["--forecast", "predicted", "--history", str(history(tmp_path))]
+    assert run([*words, *told, "--log", str(log)]) == 0
+    # By their limits the small job (9) is first, by what jobs like them did the big one (8).
+    assert json.loads(capsys.readouterr().out)["order"][0] == "8"
+    report = ["shadow", "report", str(log), f"--sacct={later_accounting(tmp_path)}"]
+    assert run(report) == 2
+    assert "no earlier jobs to learn from" in capsys.readouterr().err
+    assert run([*report, "--history", str(history(tmp_path))]) == 0
+
+
+def test_predictions_without_a_log_are_refused_with_the_mend(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["shadow", "slurm", "--policy", "sjf", *files]
+    assert run([*words, "--forecast", "predicted"]) == 2
+    assert "--history month.csv" in capsys.readouterr().err
+    assert run([*words, "--history", str(history(tmp_path))]) == 2
+    assert "only --forecast predicted uses it" in capsys.readouterr().err
+
+
+def test_one_waiting_job_is_next_and_a_long_policy_is_named_briefly(
+    files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["shadow", "slurm", "--policy", "slurm", *files]) == 0
+    said = capsys.readouterr().out
+    assert "slurm would" in said.splitlines()
+    assert said.count("it is next in the policy's order") <= 1
+    assert max(map(len, said.splitlines())) < 300

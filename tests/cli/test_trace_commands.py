@@ -201,10 +201,10 @@ def test_a_loss_above_one_per_cent_is_the_first_line(shell: Shell, tmp_path: Pat
     assert "1 duplicate id" in first and "1 negative duration" in first and "no GPU" not in first
     assert second.endswith("2 jobs (canonical)")
     assert rejects.read_text().splitlines() == [
-        "file,line,reason,text",
-        f'{log},3,negative duration,"b,1,1,-5"',
-        f'{log},4,no GPU,"c,2,0,60"',
-        f'{log},6,duplicate id,"a,4,2,60"',
+        "file,line,kind,reason,text",
+        f'{log},3,lost job,negative duration,"b,1,1,-5"',
+        f'{log},6,lost job,duplicate id,"a,4,2,60"',
+        f'{log},4,no GPU job,no GPU,"c,2,0,60"',
     ]
     assert shell.ok(*words, "--json").json["notes"]
 
@@ -221,4 +221,4 @@ def test_rejects_of_several_files_name_each_file(shell: Shell, tmp_path: Path) -
         out = tmp_path / ("folder" if apart else "all.csv")
         shell.ok("trace", "import", *files, *apart, "--rejects", rejects, "-o", out)
         told = rejects.read_text().splitlines()[1:]
-        assert told == [f'{files[1]},4,no GPU,"2017-10-02 00:00:20,60.0,0,0,b"']
+        assert told == [f'{files[1]},4,no GPU job,no GPU,"2017-10-02 00:00:20,60.0,0,0,b"']

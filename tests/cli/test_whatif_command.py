@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from command_runner import Shell
 
+from dovetail.cli.whatif_view import best_sentence
 from dovetail.study.chargeback import CHARGE_COLUMNS
 from dovetail.study.target import TARGET_COLUMNS
 from dovetail.study.whatif import WHATIF_COLUMNS
@@ -190,3 +191,23 @@ def test_what_cannot_be_charged_is_told_in_one_line(
     assert "give the cluster that ran the log" in shell.refused(
         "chargeback", recorded, "--cluster", "1x1:a100"
     )
+
+
+def test_a_change_that_changes_nothing_is_refused(shell: Shell, month: Path) -> None:
+    words = ("whatif", month, "--cluster", "4x4", *ONE)
+    assert "'+0 nodes' changes nothing" in shell.refused(*words, "--nodes", "+0")
+    queue = shell.refused(*words, "--quota", "nobody=none")
+    assert "'quota nobody no quota' changes nothing" in queue
+
+
+def test_a_row_that_loses_jobs_is_never_the_best() -> None:
+    row = {
+        "change": "as is", "avg_jct_s": 100.0, "ratio_to_base": 1.0, "ratio_low": None,
+        "ratio_high": None, "left_out_jobs": 0, "cut_jobs": 0,
+    }  # fmt: skip
+    less = {**row, "change": "-9 nodes a100", "avg_jct_s": 10.0, "left_out_jobs": 285}
+    assert best_sentence([row, less]) == (
+        "No change shortens the mean JCT. '-9 nodes a100' is not compared: 285 jobs fit no more."
+    )
+    more = {**row, "change": "+1 node", "avg_jct_s": 90.0, "ratio_to_base": 0.9}
+    assert best_sentence([row, less, more]).startswith("Shortest mean JCT: '+1 node', 0.90x")

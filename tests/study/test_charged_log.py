@@ -6,7 +6,10 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from dovetail.core.trace import Recorded, Trace
+import pytest
+
+from dovetail.core.errors import InputError
+from dovetail.core.trace import ImportRecord, Recorded, Trace
 from dovetail.core.units import HOUR_S
 from dovetail.study.chargeback import chargeback, month_doubt, payers, recorded_holdings
 from dovetail.study.months import Months, months_of
@@ -59,3 +62,11 @@ def imported(folder: Path) -> tuple[Trace, Months]:
     path.write_text("\n".join(log_lines(logged_jobs())) + "\n")
     trace = import_trace([path], options=ReadOptions(timezone="Europe/Berlin"))
     return trace, months_of(float(trace.jobs.submit_s[0]), "2025-10-13", "Europe/Berlin")
+
+
+def test_a_date_does_not_override_those_of_the_log_and_keeps_its_zone() -> None:
+    log = ImportRecord("sacct.txt", "slurm", {}, 0.0, 0.0, epoch_s=1.7e9, zone="Europe/Berlin")
+    with pytest.raises(InputError, match="the import recorded the dates of the log"):
+        months_of(0.0, "2024-01-01", "", log)
+    undated = replace(log, epoch_s=None)
+    assert months_of(0.0, "2024-01-01", "", undated).zone == "Europe/Berlin"

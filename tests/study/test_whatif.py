@@ -132,7 +132,7 @@ def test_the_first_line_says_what_decides() -> None:
     found = asked(*[Row(1, 10.0)] * 3, cluster="1x1", grid=Grid(nodes="+1"))
     assert found.notes[0] == (
         "Users do not react: the same 3 jobs are submitted at the same times in every row. Base: "
-        "fifo on 1x1, job lengths: known (the true ones)."
+        "fifo on 1x1, job lengths: not used."
     )
 
 

@@ -77,6 +77,10 @@ def test_every_row_is_used_joined_or_rejected(month: Import) -> None:
     assert counts["read"] == counts["usable"] + told == len(log_lines(month.jobs)) - 1
     rejected = {k.removeprefix("rejected: "): n for k, n in counts.items() if k[:9] == "rejected:"}
     assert dict(month.rejects["reason"].value_counts().iter_rows()) == rejected
+    # The steps of jobs do not bury what a reader looks for.
+    kinds = month.rejects["kind"].to_list()
+    assert kinds == sorted(kinds, key=("lost job", "no GPU job", "step").index)
+    assert set(kinds[-rejected["job step"] :]) == {"step"}
     never, instant = rejected["never started"], rejected["zero duration"]
     rows = sum(max(1, len(job.attempts)) for job in month.jobs)
     assert rows == counts["usable"] + counts[f"joined: {RUN_OF_A_JOB}"] + never + instant
@@ -197,6 +201,9 @@ def test_the_three_commands_of_the_readme_give_the_right_answer(tmp_path: Path) 
     assert "dovetail cluster slurm.conf" in said["cautions"][0]
     best = said["contrasts"][0]["policy"].partition(":")[0]
     assert said["notes"][0].startswith(f"{best} under Slurm: ")
+    if best == "sjf":
+        assert "in this log a third of the jobs ran below " in said["notes"][0]
+        assert "--policy sjf --forecast predicted --history LOG --act order" in said["notes"][0]
     with pytest.raises(InputError, match="for v100 GPUs, which it does not have") as refused:
         run(*words, "--cluster", "9x4:a100")
     assert fits in str(refused.value)

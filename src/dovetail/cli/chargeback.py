@@ -168,11 +168,11 @@ def _from_trace(source: Path, trace: Trace, cluster: str) -> _Source:
     from dovetail.physics.zoo.device import device_memory_bytes
     from dovetail.study.chargeback import recorded_holdings
     from dovetail.traces.cluster_file import read_cluster
-    from dovetail.traces.hardware import fitting_cluster, gpu_type_rows
+    from dovetail.traces.hardware import cluster_of_log, gpu_type_rows
 
     rows = gpu_type_rows(trace)
     # A job without a type, where there are several, could have held GPUs of any.
-    fitting = "" if len(rows) > 1 and not rows[-1].gpu_type else fitting_cluster(rows)
+    fitting = "" if len(rows) > 1 and not rows[-1].gpu_type else cluster_of_log(trace)
     chosen = cluster or fitting
     machines = read_cluster(chosen, device_memory_bytes) if chosen else None
     held, never = recorded_holdings(trace, machines, str(source))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dovetail.cli.cluster_options import counted
-from dovetail.cli.options import json_option
+from dovetail.cli.options import json_option, load_trace, refuse_unused
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path)
 SHOWN = 10
+
+
+history_option = click.option(
+    "--history", type=FILE, help="Log of earlier jobs that lengths are predicted from."
+)
 
 
 @click.group()
@@ -37,8 +42,9 @@ def shadow() -> None:
     "--forecast",
     default="limit",
     show_default=True,
-    help="Job lengths the policy sees: limit (users' time limits) or unknown.",
+    help="Job lengths the policy sees: limit (users' time limits), predicted[:METHOD], unknown.",
 )
+@history_option
 @click.option(
     "--placement",
     default="strict",
@@ -60,6 +66,7 @@ def shadow() -> None:
 def slurm(
     policy: str,
     forecast: str,
+    history: Path | None,
     placement: str,
     once: bool,
     every: int | None,
@@ -91,9 +98,12 @@ def slurm(
     chosen, placing = parse_policy(policy), Placing.parse(placement)
     if yes and act is None:
         raise InputError("--yes", "there is nothing to carry out", "it goes with --act")
+    predicted = forecast.partition(":")[0] == "predicted"
+    refuse_unused("--history", "--forecast predicted", used=predicted)
+    earlier = None if history is None else load_trace(str(history), None)
     while True:
         snapshot = source.snapshot(time.time())
-        advice = advise(snapshot, chosen, forecast=forecast, placing=placing)
+        advice = advise(snapshot, chosen, forecast=forecast, placing=placing, history=earlier)
         if log is not None:
             append(log, snapshot, advice, forecast=forecast, placement=placement)
         _show(advice, as_json=as_json)
@@ -137,14 +147,23 @@ def _show(advice: Advice, *, as_json: bool) -> None:
     )
     for note in advice.notes:
         click.echo(f"  ({note})")
-    click.echo(f"{advice.policy} would")
+    click.echo(f"{_name(advice.policy)} would")
     for line in advice.sentences():
         click.echo(f"  {line}")
     waits = list(advice.waits.items())
+    following = next((job for job in advice.order if job in advice.waits), "")
     for job, code in waits[:SHOWN]:
-        click.echo(f"  {job} waits ({code}): {sentence_of(code)}")
+        said = sentence_of(code, is_next=job == following)
+        click.echo(f"  {job} waits ({code}): {said}")
     if len(waits) > SHOWN:
         click.echo(f"  waiting besides: {len(waits) - SHOWN} (--json lists them all)")
+
+
+def _name(policy: str) -> str:
+    """Returns a policy as text, without its parameters where they would fill the screen."""
+    from dovetail.report.words import SPELLED_MAX
+
+    return policy if len(policy) <= SPELLED_MAX else policy.partition(":")[0]
 
 
 def _when(seconds: float) -> str:
@@ -186,8 +205,11 @@ def _act(act: str, advice: Advice, snapshot: Snapshot, *, yes: bool, quiet: bool
     show_default=True,
     help="What a preemption costs, as in `simulate`.",
 )
+@history_option
 @json_option
-def report(log: Path, sacct: Path | None, switching: str, as_json: bool) -> None:
+def report(
+    log: Path, sacct: Path | None, switching: str, history: Path | None, as_json: bool
+) -> None:
     """Compare what Slurm has done since a log began with what the policy would have done.
 
     Simulates the policy from the jobs and nodes of the log's beginning, with the jobs that came
@@ -210,7 +232,9 @@ def report(log: Path, sacct: Path | None, switching: str, as_json: bool) -> None
     source: SlurmSource = SlurmCommands() if sacct is None else SlurmFiles(log, log, sacct)
     where = "sacct" if sacct is None else str(sacct)
     past = past_jobs(source.accounting(begun.snapshot.time_s), where)
-    result = worth(begun, past, cost)
+    predicted = begun.forecast.partition(":")[0] == "predicted"
+    refuse_unused("--history", "a log of --forecast predicted", used=predicted)
+    result = worth(begun, past, cost, None if history is None else load_trace(str(history), None))
     if as_json:
         click.echo(json.dumps(asdict(result)))
     else:
@@ -223,7 +247,7 @@ def _print_worth(result: Worth) -> None:
         f"{_when(result.begin_s)} to {_when(result.end_s)}: "
         f"{counted(result.looks, 'look')}, {counted(result.jobs, 'job')} waited or came"
     )
-    click.echo(f"  {'':24}{'recorded':>12}{'simulated':>12}  {result.policy}")
+    click.echo(f"  {'':24}{'recorded':>12}{'simulated':>12}  {_name(result.policy)}")
     rows: Sequence[tuple[str, str, ShadowSide, ShadowSide]] = (
         ("mean wait, s", "wait_s", real, ours),
         ("median wait, s", "median_wait_s", real, ours),

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dovetail.cli.cluster_options import shown_option
-from dovetail.cli.options import json_option
+from dovetail.cli.options import json_option, refuse_unused
 from dovetail.cli.trace_files import (
     FILE,
     gpus_of,
@@ -68,6 +68,7 @@ def slice_command(
     from dovetail.core.units import NEVER_S
     from dovetail.traces import transform
 
+    refuse_unused("--by", "--busiest-days", used=busiest_days is not None)
     part = whole = open_any(file)
     if queues:
         part = transform.in_queues(part, queues)
@@ -122,6 +123,9 @@ def scale(
     """
     from dovetail.traces import transform
 
+    refuse_unused("--by", "--load", used=load is not None)
+    if load is not None and stretch is not None:
+        raise InputError("--stretch", "it would change the load that --load sets", "leave one out")
     scaled = whole = open_any(file)
     if load is not None and cluster is None:
         raise InputError("--load", "needs --cluster", "as in --cluster 16x4")

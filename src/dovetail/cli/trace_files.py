@@ -49,13 +49,19 @@ def make_folder(folder: Path) -> None:
 
 
 def write_part(part: Trace, out: Path, whole: Trace, source: Path, as_json: bool) -> None:
-    """Writes a trace derived from `source` and prints how many jobs it keeps."""
+    """Writes a trace derived from `source`; prints how many jobs it keeps, and what it lost."""
     from dovetail.traces.canonical import write_trace
+    from dovetail.traces.import_record import derived
 
     if out.exists() and out.samefile(source):
         raise InputError(str(out), "the output is the input file", "choose another -o")
+    part = derived(part, whole, f"trace {click.get_current_context().info_name}")
     with busy(f"writing {out.name}"):
         write_trace(part, out)
+    known = () if whole.imported is None else whole.imported.notes
+    for note in () if part.imported is None else part.imported.notes:
+        if note not in known:
+            click.echo(f"note: {note}", err=True)
     if as_json:
         paths = {"source": str(source), "source_jobs": len(whole), "path": str(out)}
         click.echo(json.dumps({**paths, "jobs": len(part), "source_counts": whole.counts}))

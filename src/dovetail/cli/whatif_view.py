@@ -42,6 +42,21 @@ def whatif_view(found: Whatif, by: str = "") -> Group:
 
 def best_sentence(rows: Sequence[dict[str, object]]) -> str:
     """Returns which row has the shortest mean JCT, and whether it differs clearly from the base."""
+    kept = [row for row in rows if not _lost_jobs(row, rows[0])]
+    lost = "".join(
+        f" '{row['change']}' is not compared: {_lost_jobs(row, rows[0]):,.0f} jobs fit no more."
+        for row in rows
+        if row not in kept
+    )
+    return f"{_best_of(kept)}{lost}"
+
+
+def _lost_jobs(row: dict[str, object], base: dict[str, object]) -> float:
+    """Returns how many jobs that fit the base do not fit a row, which may make its mean short."""
+    return max(0.0, float(str(row["left_out_jobs"])) - float(str(base["left_out_jobs"])))
+
+
+def _best_of(rows: Sequence[dict[str, object]]) -> str:
     base = rows[0]["change"]
     best = min(rows, key=lambda row: float(str(row["avg_jct_s"])))
     if best is rows[0]:

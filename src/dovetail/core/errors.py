@@ -27,10 +27,19 @@ class IllegalPlan(DovetailError):
     """A plan that breaks a rule; in simulation that is a bug of the policy."""
 
 
+LISTED_MAX = 100
+"""More names than these are not listed."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Returns a hint that names the known word nearest to `word`, or lists what is known."""
     import difflib  # needed only after a mistake, and every command imports this file
 
     options = sorted(known)
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
-    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(options)}"
+    if close:
+        return f"did you mean '{close[0]}'?"
+    if len(options) <= LISTED_MAX:
+        return f"known: {', '.join(options)}"
+    few = difflib.get_close_matches(word, options, n=3, cutoff=0.0)
+    return f"the nearest of {len(options)} known ones: {', '.join(few)}"

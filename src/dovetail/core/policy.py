@@ -87,6 +87,17 @@ def reserves(policy: Policy) -> bool:
     return bool(getattr(policy, "reserves", False))
 
 
+def reads_limits(policy: Policy) -> bool:
+    """True if the policy, or one that it wraps, reads the users' time limits whatever the forecast.
+
+    Such a policy says so with a class attribute `reads_limits`; by default it does not.
+    """
+    inner = getattr(policy, "inner", None)
+    return bool(getattr(policy, "reads_limits", False)) or (
+        inner is not None and reads_limits(inner)
+    )
+
+
 def takes_parts(policy: Policy) -> bool:
     """True if the policy serves jobs that ask for parts of GPUs, or for none.
 

@@ -130,7 +130,8 @@ class ImportRecord:
     `source` names the files, `counts` is `Trace.counts` of the import. `gpu_s` is the work of the
     jobs that it kept, `lost_gpu_s` that of those it left out, as far as known. `notes` are
     sentences on what the reader assumed. `epoch_s` is the Unix time of second 0 of the trace, None
-    where the log has no dates; `zone` the time zone that was given with it.
+    where the log has no dates; `zone` the time zone that was given with it. `cluster` is the one
+    that fits the whole log, as `--cluster` takes it, empty if the log does not tell one.
     """
 
     source: str
@@ -141,6 +142,7 @@ class ImportRecord:
     notes: tuple[str, ...] = ()
     epoch_s: float | None = None
     zone: str = ""
+    cluster: str = ""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dovetail.core.job import JobTable
-from dovetail.core.policy import Policy, name_of, reserves
+from dovetail.core.policy import Policy, name_of, reads_limits, reserves
 
 AVAILABLE = "available"
 MOST = 0.8
@@ -60,11 +60,35 @@ def lengths_missing(forecast: str, policies: Sequence[Policy], jobs: JobTable) -
     return texts
 
 
-WORDS = {"limit": "the users' time limits", "predicted": "predictions from earlier jobs"}
-"""What lengths are that a site has."""
+LENGTHS = {
+    "known": "known (the true ones)",
+    "limit": "the users' time limits",
+    "predicted": "predicted from earlier jobs",
+    "unknown": "not used",
+}
+"""What lengths are to a policy, by the source of `lengths_of`."""
+
+
+def lengths_of(policy: Policy, forecast: str, jobs: JobTable) -> str:
+    """Returns where a policy's lengths are from: a forecast, or `unknown` if it uses none.
+
+    One that reads the limits itself has `limit`, whatever the forecast.
+    """
+    if "length" in policy.knows:
+        return resolved(forecast, policy, jobs)
+    return "limit" if reads_limits(policy) else "unknown"
+
+
+def lengths_words(policy: Policy, forecast: str, jobs: JobTable) -> str:
+    """Returns what a policy is told of job lengths, in words."""
+    told = lengths_of(policy, forecast, jobs)
+    return LENGTHS.get(told.partition(":")[0], told)
 
 
 def told_words(forecast: str, policy: Policy, jobs: JobTable) -> list[str]:
-    """Returns a note on the lengths that a policy is told, if that depends on the policy."""
-    told = WORDS.get(available(policy, jobs)) if forecast == AVAILABLE else None
-    return [f"Lengths are {told} (--forecast known: the true ones)."] if told else []
+    """Returns a note on the lengths that a policy is told, if that was left to us."""
+    if forecast != AVAILABLE or lengths_of(policy, forecast, jobs) == "unknown":
+        return []
+    fixed = "length" not in policy.knows
+    other = "no --forecast changes it" if fixed else "--forecast known: the true ones"
+    return [f"Lengths are {lengths_words(policy, forecast, jobs)} ({other})."]

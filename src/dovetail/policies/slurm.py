@@ -38,6 +38,7 @@ class Slurm(SlurmParameters):
 
     knows: ClassVar[frozenset[str]] = frozenset()
     reserves: ClassVar[bool] = True
+    reads_limits: ClassVar[bool] = True
     order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
     initial: ClassVar[SlurmState] = SlurmState()
 

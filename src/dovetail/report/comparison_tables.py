@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import polars as pl
 
+from dovetail.record.replay_error import WHY, ReplayError
 from dovetail.record.result import GPU_SECOND_KINDS, IF_KNOWN, RECORDED, Comparison, RunResult
 from dovetail.report.changes import LABELS, changes
 from dovetail.report.order import Mark, advised, best_of, marks, names_in_order, rows_in_order
 from dovetail.report.page import Cell, ColumnHead, PageTable, TableRow
-from dovetail.report.replay_words import departure_lines, replay_sentence
+from dovetail.report.replay_words import departure_lines, later_words, replay_sentence
 from dovetail.report.run_tables import (
     IN_ORDER,
     SPLIT_NAMES,
@@ -56,7 +57,7 @@ class RecordBesideReplay(NamedTuple):
 
     words: str
     tables: Sequence[TitledTable]
-    partings: Sequence[str] = ()
+    reasons: str = ""
 
 
 def paints(comparison: Comparison) -> dict[str, Mark]:
@@ -177,8 +178,44 @@ def recorded_tables(comparison: Comparison) -> RecordBesideReplay | None:
             ]
             listed = PageTable(f"recorded-by-{key}", heads, shown, frame)
             tables.append(TitledTable(f"Wait: {title}", listed))
-    partings = [] if error is None else departure_lines(error, len(error.departures))
-    return RecordBesideReplay(words, tables, partings)
+    if error is not None and error.departures:
+        tables.append(TitledTable("Where they first differ", _departures(error)))
+    lines = [] if error is None else departure_lines(error, 0)
+    return RecordBesideReplay(words, tables, " ".join(lines))
+
+
+def _departures(error: ReplayError) -> PageTable:
+    """Returns the first jobs whose starts differ, with the reason."""
+    heads = [
+        ColumnHead("after"),
+        ColumnHead("job", is_words=True),
+        ColumnHead("GPUs"),
+        ColumnHead("replay starts it", is_words=True),
+        ColumnHead("why", is_words=True),
+    ]
+    found = [
+        {
+            "after_s": d.t_s - error.first_s,
+            "job_id": d.job_id,
+            "gpus": d.gpus,
+            "later_s": d.replayed_start_s - d.recorded_start_s,
+            "why": WHY[d.why],
+        }
+        for d in error.departures
+    ]
+    rows = [
+        TableRow(
+            duration(d.t_s - error.first_s),
+            [
+                Cell(d.job_id, is_words=True),
+                Cell(f"{d.gpus:g}", d.gpus),
+                Cell(later_words(d), is_words=True),
+                Cell(WHY[d.why], is_words=True),
+            ],
+        )
+        for d in error.departures
+    ]
+    return PageTable("departures", heads, rows, pl.DataFrame(found), kind="plain")
 
 
 WAIT_PAIR = (

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from dovetail.record.replay_error import APART_S, WHY, Deviation, ReplayError
-from dovetail.report.words import count, duration, percent
+from collections.abc import Sequence
+from math import inf
+
+from dovetail.record.replay_error import (
+    APART_S,
+    WHY,
+    Departure,
+    Deviation,
+    GroupDeviation,
+    ReplayError,
+)
+from dovetail.report.words import count, duration, factor, is_far, percent
 
 DEPARTURES_SHOWN = 1
 """How many departures the terminal names; the report names all that were kept."""
@@ -22,7 +32,7 @@ def replay_sentence(error: ReplayError, name: str) -> str:
     )
     text = (
         f"The replay of {name} against the log: JCT {jct}; mean wait "
-        f"{_error(numbers['avg_wait_s'])}; {percent(error.near)} of starts within "
+        f"{_error(numbers['avg_wait_s'])}{_worst(error)}; {percent(error.near)} of starts within "
         f"{duration(APART_S)}"
     )
     if error.start_correlation is not None:
@@ -32,21 +42,64 @@ def replay_sentence(error: ReplayError, name: str) -> str:
     return text + f" ({count(error.jobs)} jobs)."
 
 
+WORST_SHOWN = 2
+"""How many sizes, and queues, the sentence names whose waits the replay misses most."""
+
+
+def _worst(error: ReplayError) -> str:
+    """Returns the sizes and queues whose mean wait the replay misses by far, which a mean hides."""
+    groups = [
+        *(("size", group) for group in _farthest(error.by_size)),
+        *(("queue", group) for group in _farthest(error.by_queue)),
+    ]
+    parts = [
+        f"{_who(what, group.group)} {duration(group.wait.replayed_s)} instead of "
+        f"{duration(group.wait.recorded_s)}{_times(group.wait)}"
+        for what, group in groups
+    ]
+    return f", but {' and '.join(parts)}" if parts else ""
+
+
+def _who(what: str, group: str) -> str:
+    if what == "queue":
+        return f"in queue {group}"
+    return f"with {group} GPU{'s' * (group != '1')}"
+
+
+def _times(wait: Deviation) -> str:
+    return f" ({factor(wait.replayed_s / wait.recorded_s)})" if wait.recorded_s else ""
+
+
+def _farthest(groups: Sequence[GroupDeviation]) -> list[GroupDeviation]:
+    far = [g for g in groups if is_far(g.wait.recorded_s, g.wait.replayed_s)]
+    return sorted(far, key=lambda g: -_apart(g.wait))[:WORST_SHOWN]
+
+
+def _apart(wait: Deviation) -> float:
+    less_s, more_s = sorted((wait.recorded_s, wait.replayed_s))
+    return more_s / less_s if less_s else inf
+
+
 def departure_lines(error: ReplayError, most: int = DEPARTURES_SHOWN) -> list[str]:
     """Returns where the replay and the log first part, and how many starts differ for what."""
     lines = []
     for departure in error.departures[:most]:
-        later_s = departure.replayed_start_s - departure.recorded_start_s
         lines.append(
             f"They first differ {duration(departure.t_s - error.first_s)} after the first "
             f"submission: job {departure.job_id} "
-            f"({departure.gpus:g} GPU{'s' * (departure.gpus > 1)}) starts {duration(abs(later_s))} "
-            f"{'later' if later_s > 0 else 'earlier'} in the replay: {WHY[departure.why]}."
+            f"({departure.gpus:g} GPU{'s' * (departure.gpus > 1)}) starts "
+            f"{later_words(departure)} in the replay: {WHY[departure.why]}."
         )
     if error.whys:
         parts = ", ".join(f"{why} {count(number)}" for why, number in error.whys)
         lines.append(f"Starts that differ, by reason: {parts}.")
     return lines
+
+
+def later_words(departure: Departure) -> str:
+    """Returns how much later or earlier the replay starts a job."""
+    later_s = departure.replayed_start_s - departure.recorded_start_s
+    return f"{duration(abs(later_s))} {'later' if later_s > 0 else 'earlier'}"
 
 
 def _error(deviation: Deviation) -> str:

@@ -53,7 +53,9 @@ CAPTIONS = {
     ),
     "queue": (
         "Jobs waiting and GPUs held",
-        "Means over each instant drawn; the pointer reads the greatest too.",
+        "Means over each instant drawn; the pointer reads the greatest too. A log tells of a job "
+        "that was restarted only when it ended and how long it held GPUs: recorded, it holds them "
+        "at its end, so the record may exceed the GPUs that there are.",
     ),
     "nodes": ("Nodes over time", "Share of each node's GPUs that jobs hold."),
     "where": (

@@ -227,7 +227,9 @@ def _answer(comparison: Comparison) -> str:
     if site is not None and site is not first:
         text += f", {_gain(site, short, 'the replay of ', brief=True)}"
     if not is_baseline and not is_replay:
-        text += f"; {_who_pays(comparison, best, first.against, short)}"
+        # Like with like: the replay of the site's scheduler errs as the policy's own run does.
+        rival = first.against if site is None else site.against
+        text += f"; {_who_pays(comparison, best, rival, short)}"
     return f"{text}{_bound_of(comparison, best)}.{_additions(comparison, short)}"
 
 
@@ -325,10 +327,14 @@ LONGER_S_MIN = 60.0
 
 
 def _who_pays(comparison: Comparison, policy: str, against: str, short: dict[str, str]) -> str:
-    """Returns the sizes and accounts whose mean wait is longer under a policy than in a row."""
+    """Returns the sizes and accounts whose mean wait is longer under a policy than in a row.
+
+    Against a replay they say what the log has, where the replay is far from it.
+    """
     losers: list[str] = []
     for column, words in PAYS:
         means = _paired_waits(comparison, policy, against, column)
+        logged_s = {g: s for g, _, s, _ in _paired_waits(comparison, against, RECORDED, column)}
         longer = {
             group: (after_s, before_s, jobs)
             for group, after_s, before_s, jobs in means
@@ -338,9 +344,29 @@ def _who_pays(comparison: Comparison, policy: str, against: str, short: dict[str
         for group in order[:PAYERS_MAX]:
             after_s, before_s, jobs = longer[group]
             who = words.format(group)
-            losers.append(f"{_counted(jobs)} {who} {_longer(after_s, before_s, jobs)}")
-    row = "the record" if against == RECORDED else short.get(against, against)
+            losers.append(
+                f"{_counted(jobs)} {who} {_longer(after_s, before_s, jobs)}"
+                + _in_the_log(logged_s.get(group), before_s)
+            )
+    row = f"{'' if comparison.replay_error is None else 'the replay of '}{short[against]}"
     return f"compared with {row}, {', '.join(losers) or 'no size of job waits longer'}"
+
+
+def _in_the_log(recorded_s: float | None, replayed_s: float) -> str:
+    """Returns what the log has, in brackets, where the replay is far from it."""
+    if recorded_s is None or not is_far(recorded_s, replayed_s):
+        return ""
+    return f" (the log has {duration(recorded_s)}: the replay is far off there)"
+
+
+FAR = 1.25
+"""Two waits whose ratio is above this, and that differ by `LONGER_S_MIN`, are far apart."""
+
+
+def is_far(one_s: float, other_s: float) -> bool:
+    """True if two waits are far apart."""
+    less_s, more_s = sorted((one_s, other_s))
+    return more_s - less_s > LONGER_S_MIN and more_s > FAR * less_s
 
 
 def _counted(jobs: int) -> str:
@@ -365,9 +391,7 @@ def _paired_waits(
 
 def _longer(after_s: float, before_s: float, jobs: int) -> str:
     wait = "waits" if jobs == 1 else "wait"
-    if before_s < 1:
-        return f"{wait} {duration(after_s)} instead of {duration(before_s)}"
-    return f"{wait} {factor(after_s / before_s)} longer"
+    return f"{wait} {duration(after_s)} instead of {duration(before_s)}"
 
 
 def bounds_text(comparison: Comparison) -> str:

@@ -14,7 +14,9 @@ from dovetail.core.messages import Reason
 from dovetail.core.placing import Placing
 from dovetail.core.plan import Change
 from dovetail.core.policy import Policy, name_of, spell
-from dovetail.live.server.explain import SENTENCES
+from dovetail.core.trace import Trace
+from dovetail.live.server.explain import BEHIND, SENTENCES
+from dovetail.shadow.lengths import forecast_of
 from dovetail.shadow.snapshot import Snapshot
 from dovetail.shadow.tables import UNSEEN, Tables, state_of, tables_of
 from dovetail.study.run import granted
@@ -80,13 +82,22 @@ def _listed(jobs: Sequence[str]) -> str:
     return ", ".join(jobs[:FIRST_SHOWN]) + more
 
 
-def advise(snapshot: Snapshot, policy: Policy, *, forecast: str, placing: Placing) -> Advice:
+def advise(
+    snapshot: Snapshot,
+    policy: Policy,
+    *,
+    forecast: str,
+    placing: Placing,
+    history: Trace | None = None,
+) -> Advice:
     """Returns what a policy would do now. Raises InputError, or DovetailError for a bad policy.
 
+    `history` has the earlier jobs from which lengths are predicted, if the forecast is such.
     The policy is asked as if it had just started: it remembers nothing of earlier snapshots.
     """
     tables = tables_of(snapshot)
-    state = state_of(tables, policy, forecast=forecast, placing=placing)
+    told = forecast_of(forecast, tables, history)
+    state = state_of(tables, policy, forecast=told, placing=placing)
     check_needs(policy, granted(state.forecast), frozenset(), supplier="limit")
     slurm_order = _slurm_order(tables, state)
     answer = _ask(policy, state)
@@ -227,6 +238,8 @@ def _barred_note(tables: Tables, barred: set[int]) -> list[str]:
     return [f"it would also start {_listed(names)} outside their partitions, which Slurm forbids"]
 
 
-def sentence_of(code: str) -> str:
-    """Returns the sentence of a reason code."""
+def sentence_of(code: str, *, is_next: bool) -> str:
+    """Returns the sentence of a reason code for a job that is the next of its order, or not."""
+    if code == "Resources" and not is_next:
+        return BEHIND
     return SENTENCES.get(code, code)

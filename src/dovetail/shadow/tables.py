@@ -12,20 +12,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dovetail.control.state import ClusterState, JobProgress
+from dovetail.core.beliefs import Forecast
 from dovetail.core.cluster import DOWN, DRAINING, UP, Cluster, NodeGroup
-from dovetail.core.errors import InputError
 from dovetail.core.job import Floats, JobTable, Labels
 from dovetail.core.node_sets import queues_of
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy
 from dovetail.core.view import Changes, show
-from dovetail.forecast.forecasts import parse_live_forecast
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import parse_interference
 from dovetail.shadow.snapshot import SlurmJob, SlurmNode, Snapshot, counted
 
-FORECASTS = ("limit", "unknown")
 UNSEEN = "unseen:"
 """The ids of stand-ins for jobs that Slurm does not show us begin so."""
 
@@ -236,20 +234,16 @@ def _table(listed: Sequence[SlurmJob], kinds: list[str], origin_s: float) -> Job
     )
 
 
-def state_of(tables: Tables, policy: Policy, *, forecast: str, placing: Placing) -> ClusterState:
-    """Returns the tables of a world as they are now, with every waiting job as arrived.
-
-    Raises InputError for a forecast that a shadow cannot give.
-    """
-    if forecast not in FORECASTS:
-        known = " or ".join(FORECASTS)
-        raise InputError("--forecast", f"a shadow cannot tell '{forecast}'", f"choose {known}")
+def state_of(
+    tables: Tables, policy: Policy, *, forecast: Forecast, placing: Placing
+) -> ClusterState:
+    """Returns the tables of a world as they are now, with every waiting job as arrived."""
     state = ClusterState(
         tables.jobs,
         tables.cluster,
         policy,
         physics=linear_physics(tables.jobs, parse_interference("measured")),
-        forecast=parse_live_forecast(forecast, tables.jobs, lambda job: 0.0, 0),
+        forecast=forecast,
         placing=placing,
     )
     state.now = tables.now_s

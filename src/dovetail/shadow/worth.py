@@ -22,10 +22,10 @@ from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
-from dovetail.forecast.forecasts import parse_live_forecast
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import parse_interference
 from dovetail.shadow.advice_log import ShadowLog
+from dovetail.shadow.lengths import forecast_of
 from dovetail.shadow.past_jobs import PastJob
 from dovetail.shadow.snapshot import JobKey, SlurmJob, counted
 from dovetail.shadow.tables import Tables, tables_of
@@ -84,14 +84,22 @@ class _Case:
     until_s: float
 
 
-def worth(log: ShadowLog, past: Sequence[PastJob], switching: Switching) -> Worth:
-    """Returns what the policy of a log would have changed. Raises InputError."""
+def worth(
+    log: ShadowLog,
+    past: Sequence[PastJob],
+    switching: Switching,
+    history: Trace | None = None,
+) -> Worth:
+    """Returns what the policy of a log would have changed. Raises InputError.
+
+    `history` has the earlier jobs of a log of predicted lengths.
+    """
     policy = parse_policy(log.policy)
     caveats: list[str] = []
     case = _case(log, past, caveats)
     jobs = case.tables.jobs
     physics = linear_physics(jobs, parse_interference("measured"))
-    forecast = parse_live_forecast(log.forecast, jobs, lambda job: 0.0, 0)
+    forecast = forecast_of(log.forecast, case.tables, history)
     check_needs(policy, granted(forecast), frozenset())
     scene = Scene(
         trace=Trace.of(jobs, case.lengths_s),

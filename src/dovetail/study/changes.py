@@ -17,6 +17,7 @@ from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Labels
 from dovetail.core.policy import parse_policy, spell
+from dovetail.core.tenants import AccountSpec, QueueSpec
 from dovetail.core.trace import Trace
 from dovetail.jobspec.values import seconds
 from dovetail.physics.zoo.device import device_memory_bytes
@@ -175,8 +176,19 @@ def _with_carried_types(base: Setting, grid: Grid) -> tuple[Setting, Grid]:
 def _cell(base: Setting, chosen: Sequence[GridChange]) -> GridCell:
     setting = base
     for change in chosen:
-        setting = change.made(setting)
+        before, setting = setting, change.made(setting)
+        if _bare(setting) == _bare(before):
+            mend = f"leave it out: that row is '{AS_IS}'"
+            raise InputError("whatif", f"'{change.label}' changes nothing", mend)
     return GridCell(", ".join(c.label for c in chosen) or AS_IS, setting)
+
+
+def _bare(setting: Setting) -> Setting:
+    """Returns a setting without queues and accounts that a quota named and left as they were."""
+    cluster = setting.cluster
+    queues = tuple(queue for queue in cluster.queues if queue != QueueSpec(queue.name))
+    accounts = tuple(a for a in cluster.accounts if a != AccountSpec(a.name))
+    return replace(setting, cluster=replace(cluster, queues=queues, accounts=accounts))
 
 
 _TOGETHER = (

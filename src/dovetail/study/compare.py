@@ -12,7 +12,7 @@ from dovetail.algorithms.bounds import LowerBounds, Powers
 from dovetail.control.loop import check_needs, check_parts
 from dovetail.core.errors import InputError
 from dovetail.core.job import Floats
-from dovetail.core.policy import Policy, name_of
+from dovetail.core.policy import Policy, reads_limits
 from dovetail.core.trace import Trace
 from dovetail.core.units import DAY_S
 from dovetail.forecast.available import lengths_missing
@@ -33,7 +33,6 @@ from dovetail.study.on_cluster import on_cluster
 from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, ReplayInput, Task, run_tasks
 from dovetail.study.recorded import (
-    SLURM,
     is_from_slurm,
     jct_of,
     record_notes,
@@ -92,7 +91,7 @@ def compare(
     """
     whole = assign(trace, options.seed) if assign else trace
     options, inferred = with_inferred_capacity(options, whole)
-    policies = policies if site else with_site_policy(policies, whole)
+    policies = policies if site or not policies else with_site_policy(policies, whole)
     rows = compared_rows(policies, options.forecast, whole.jobs)
     baseline = chosen("--baseline", baseline, rows) if baseline else next(iter(rows))
     site = chosen("--site", site, rows) if site else site_of(rows, baseline, whole)
@@ -110,7 +109,8 @@ def compare(
     means, ratios = intervals(samples, baseline, options.seed)
     measured = MeasuredRows(rows, runs, samples, means, ratios, baseline, site)
     said = _notes(whole, options, runs, samples, policy_of, replication)
-    said += [*told_lengths(options.forecast, rows), *inferred, *record_notes(whole), *notes]
+    told = told_lengths(options.forecast, rows, whole.jobs)
+    said += [*told, *inferred, *record_notes(whole), *notes]
     comparison = Comparison(
         results=runs,
         baseline=baseline,
@@ -272,7 +272,7 @@ def _table(measured: MeasuredRows, *, windowed: bool) -> pl.DataFrame:
 
 
 def _known(policy: Policy) -> str:
-    limits = {"time limits"} if name_of(policy) == SLURM else set()
+    limits = {"time limits"} if reads_limits(policy) else set()
     return ", ".join(sorted(policy.knows | limits)) or "nothing"
 
 

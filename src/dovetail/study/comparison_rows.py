@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.policy import Policy, parse_policy, spell
-from dovetail.forecast.available import AVAILABLE, WORDS, available
+from dovetail.forecast.available import AVAILABLE, available, lengths_of, lengths_words
 from dovetail.record.result import IF_KNOWN, KNOWN_SUFFIX, POLICY, RECORDED
 
 
@@ -54,18 +54,18 @@ def chosen(option: str, text: str, rows: Mapping[str, ComparedRow]) -> str:
     return name
 
 
-def told_lengths(forecast: str, rows: Mapping[str, ComparedRow]) -> list[str]:
+def told_lengths(forecast: str, rows: Mapping[str, ComparedRow], jobs: JobTable) -> list[str]:
     """Returns a note on the lengths that the rows are told, where that depends on the policy."""
     if forecast != AVAILABLE:
         return []
-    parts = []
-    for source, what in WORDS.items():
-        names = [r.name.partition(":")[0] for r in rows.values() if r.forecast == source]
-        if names:
-            parts.append(f"{what} for {', '.join(dict.fromkeys(names))}")
-    if not parts:
+    whom: dict[str, dict[str, None]] = {}
+    for row in rows.values():
+        if row.kind == POLICY and lengths_of(row.policy, row.forecast, jobs) != "unknown":
+            told = lengths_words(row.policy, row.forecast, jobs)
+            whom.setdefault(told, {})[row.name.partition(":")[0]] = None
+    if not whom:
         return []
-    return [
-        f"Lengths are {'; '.join(parts)}. Rows with 'known' are told the true lengths, which no "
-        "site has."
-    ]
+    parts = [f"{told} for {', '.join(names)}" for told, names in sorted(whom.items())]
+    known = any(row.kind == IF_KNOWN for row in rows.values())
+    more = " Rows with 'known' are told the true lengths, which no site has." if known else ""
+    return [f"Lengths are {'; '.join(parts)}.{more}"]

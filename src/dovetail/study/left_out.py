@@ -19,7 +19,7 @@ from dovetail.core.trace import Trace
 from dovetail.study.on_cluster import on_cluster
 from dovetail.study.options import Options, adopted
 from dovetail.study.tenant_notes import queues_without_jobs
-from dovetail.traces.hardware import fitting_cluster, gpu_type_rows
+from dovetail.traces.hardware import cluster_of_log
 from dovetail.traces.loss import (
     LEFT_OUT_MAX,
     Loss,
@@ -38,7 +38,7 @@ def ignored_types(trace: Trace, cluster: Cluster) -> str:
     present = [labels.names[c] for c in np.unique(labels.codes[labels.codes >= 0]).tolist()]
     if not present or any(g.gpu_type for g in cluster.groups):
         return ""
-    fitting = fitting_cluster(gpu_type_rows(trace)) or "8x4:a100+4x4:v100"
+    fitting = cluster_of_log(trace) or "8x4:a100+4x4:v100"
     return (
         f"the cluster names no GPU type, so those of the jobs ({', '.join(present[:6])}) are "
         f"ignored and every GPU counts as equal; name them to tell them apart, as in --cluster "
@@ -177,7 +177,7 @@ def as_sentence(note: str) -> str:
 def _mend(trace: Trace, loss: Loss) -> str:
     if all(reason.startswith(BY_A_LIMIT) for reason in loss.reasons):
         return f"raise the limit, or remove it; {_accept(loss)}"
-    fitting = fitting_cluster(gpu_type_rows(trace))
+    fitting = cluster_of_log(trace)
     use = f"use --cluster {fitting}, which fits the log" if fitting else "use a larger --cluster"
     return f"{use}; {_accept(loss)}"
 

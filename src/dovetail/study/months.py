@@ -85,9 +85,11 @@ def months_of(first_s: float, start: str, zone: str, log: ImportRecord | None = 
     """
     if zone:
         check_zone(zone)
-    if start:
-        return _begun(first_s, start, zone or "UTC")
     of_log = zone or (log.zone if log else "") or "UTC"
+    if start:
+        if log is not None and log.epoch_s is not None:
+            raise InputError("--start", "the import recorded the dates of the log", "leave it out")
+        return _begun(first_s, start, of_log)
     if first_s >= UNIX_LEAST_S:
         return Months(first_s, 0.0, of_log)
     if log is not None and log.epoch_s is not None:

@@ -1,15 +1,20 @@
-"""What of a policy a site that runs Slurm can have, in one line."""
+"""What of a policy a site that runs Slurm can have, in one line, with the command that brings it.
+
+The lines of slurm.conf are in `GUIDE`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dovetail.core.policy import name_of, parse_policy
+from dovetail.core.policy import name_of, parse_policy, spell
 from dovetail.record.result import Comparison
+from dovetail.report.words import duration
 
+GUIDE = "docs/guides/which-policy.md"
 BY_ORDER = (
-    "not with configuration alone; near it: a QOS or partition of short limits (MaxWall) with a "
-    "higher PriorityWeightQOS, or `dovetail shadow slurm --act order`, which hands Slurm the order"
+    "near it by configuration alone: PriorityFlags=SMALL_RELATIVE_TO_TIME with a large "
+    "PriorityWeightJobSize, or QOS of short MaxWall with a higher PriorityWeightQOS"
 )
 BY_QOS = (
     "not with configuration alone; near it: PreemptType=preempt/qos with PreemptMode=REQUEUE, and "
@@ -27,6 +32,8 @@ ON_SLURM: Mapping[str, str] = {
     "gittins": BY_QOS,
 }
 """How to deploy a policy, by name."""
+CONFIGURED = ("slurm", "backfill", "fifo")
+"""Policies that Slurm has itself, so that nobody must hand it their order."""
 
 
 def on_slurm(comparison: Comparison) -> list[str]:
@@ -35,4 +42,32 @@ def on_slurm(comparison: Comparison) -> list[str]:
     if first is None:
         return []
     name = name_of(parse_policy(first.policy))
-    return [f"{name} under Slurm: {ON_SLURM.get(name, NOT_AT_ALL)}."]
+    text = f"{name} under Slurm: {ON_SLURM.get(name, NOT_AT_ALL)}"
+    if name in CONFIGURED:
+        return [f"{text}."]
+    if ON_SLURM.get(name) in (BY_ORDER, BY_QOS):
+        text += _thirds(comparison, first.policy)
+    return [f"{text}. As measured: `{_command(comparison, first.policy)}`. Lines to copy: {GUIDE}."]
+
+
+def _command(comparison: Comparison, policy: str) -> str:
+    """Returns the command that hands Slurm the order of a policy, told what it is told here."""
+    name = policy.partition(":")[0]
+    short = name if spell(parse_policy(name)) == policy else f"'{policy}'"
+    forecasts = dict(comparison.table.select("policy", "forecast").iter_rows())
+    forecast = str(forecasts.get(policy) or "")
+    told = {"unknown": "", "": ""}.get(forecast, f" --forecast {forecast}")
+    if forecast.partition(":")[0] == "predicted":
+        told += " --history LOG"
+    return f"dovetail shadow slurm --policy {short}{told} --act order --every 60 --yes"
+
+
+def _thirds(comparison: Comparison, policy: str) -> str:
+    """Returns below what a third and two thirds of the jobs ran: where a QOS may end."""
+    jobs = comparison.results[policy].jobs.drop_nulls(["jct_s", "wait_s"])
+    ran_s = jobs["jct_s"] - jobs["wait_s"]
+    low, high = (ran_s.quantile(share) for share in (1 / 3, 2 / 3))
+    if low is None or high is None:
+        return ""
+    ends = f"below {duration(low)}, two thirds below {duration(high)}"
+    return f" (in this log a third of the jobs ran {ends})"

@@ -21,7 +21,7 @@ from dovetail.record.metrics import Window
 from dovetail.study.options import Options, parse_adopt
 from dovetail.traces.capacity import Timeline, read_capacity
 from dovetail.traces.cluster_file import read_cluster
-from dovetail.traces.hardware import fitting_cluster, gpu_type_rows
+from dovetail.traces.hardware import cluster_of_log
 from dovetail.traces.loss import parse_share
 
 INFERRED = "inferred"
@@ -120,13 +120,23 @@ def options_on(
     """
     if option_texts.get("cluster"):
         return read_options(option_texts), []
-    texts: OptionTexts = {**option_texts, "cluster": fitting_cluster(gpu_type_rows(trace))}
+    texts: OptionTexts = {**option_texts, "cluster": cluster_of_log(trace)}
     if texts["cluster"]:
+        made = "" if _is_whole_log(trace) else " that the trace was made from"
         note = f"no --cluster was given: the runs are on {texts['cluster']}, which fits the log"
+        note += made
     else:
         texts["cluster"] = assumed
         note = f"no --cluster was given and the trace does not tell one: the runs are on {assumed}"
     return read_options(texts), [note]
+
+
+def _is_whole_log(trace: Trace) -> bool:
+    """True if a trace is all that its import kept, or if it does not know."""
+    record = trace.imported
+    if record is None or not record.cluster:
+        return True
+    return trace.recorded is not None and record.counts.get("usable") == len(trace)
 
 
 def _changes(text: str, cluster: Cluster) -> Timeline:

@@ -19,7 +19,7 @@ from dovetail.core.job import Bools, Floats
 from dovetail.core.policy import Policy, name_of, parse_policy, spell
 from dovetail.core.trace import ENDS, TIMEOUT, Trace
 from dovetail.core.units import HOUR_S, MINUTE_S
-from dovetail.forecast.available import resolved
+from dovetail.forecast.available import lengths_words, resolved
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.record.metrics import nearest_rank
 from dovetail.study.cells import CellOutcome, CellRunner, Premise, scene_of
@@ -29,7 +29,6 @@ from dovetail.study.options import Options
 from dovetail.study.parallel import Progress
 from dovetail.study.prices import GpuPrices
 from dovetail.study.quotas import bound_above
-from dovetail.study.recorded import SLURM
 from dovetail.study.run import granted
 from dovetail.study.spot_effect import spot_effect, spot_note
 from dovetail.study.uncertainty import Interval, Samples, blocks, intervals
@@ -349,9 +348,10 @@ def premise_sentence(premise: Premise, cells: Sequence[GridCell]) -> str:
     setting = cells[0].setting
     cluster = cluster_words(setting.cluster)
     name = spell(parse_policy(setting.policy)).partition(":")[0]
-    lengths = lengths_words(premise.options.forecast, parse_policy(setting.policy), premise.trace)
     others = any(cell.setting.demand != 1 for cell in cells)
     rows = "every row of the log's demand" if others else "every row"
+    base, jobs = parse_policy(setting.policy), premise.trace.jobs
+    lengths = lengths_words(base, premise.options.forecast, jobs)
     text = (
         f"Users do not react: the same {len(premise.trace):,} jobs are submitted at the same times "
         f"in {rows}. Base: {name} on {cluster}, job lengths: {lengths}."
@@ -374,17 +374,6 @@ def _limited(premise: Premise, limit_s: float) -> str:
         f"A limit of {limit_s / HOUR_S:g} h: {number_of(int(longer.sum()), 'longer job')} of "
         f"{hours} GPU-hours {fate}{'' if premise.exempt else ', as Slurm does'}."
     )
-
-
-def lengths_words(forecast: str, policy: Policy, trace: Trace) -> str:
-    """Returns what the policy of the base is told of job lengths."""
-    told = "limit" if name_of(policy) == SLURM else resolved(forecast, policy, trace.jobs)
-    return {
-        "known": "known (the true ones)",
-        "limit": "the users' time limits",
-        "predicted": "predicted from earlier jobs",
-        "unknown": "not used",
-    }.get(told, told)
 
 
 def left_out_warnings(trace: Trace, table: pl.DataFrame) -> list[str]:

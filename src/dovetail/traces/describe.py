@@ -11,7 +11,7 @@ from dovetail.core.job import Bools, Floats, Ints, JobTable, Labels
 from dovetail.core.trace import ENDS, Trace
 from dovetail.core.units import DAY_S, HOUR_S
 from dovetail.traces.clock import wall_clock_s
-from dovetail.traces.hardware import GpuTypeRow, fitting_cluster, gpu_type_rows
+from dovetail.traces.hardware import GpuTypeRow, cluster_of_log, gpu_type_rows
 from dovetail.traces.loss import import_sentence
 from dovetail.traces.transform import offered_load
 
@@ -163,7 +163,7 @@ def describe(trace: Trace, gpus: int | None = None) -> Description:
         arrivals=_arrivals(submit, _on_clocks(trace)),
         load=None if gpus is None else _load(trace, gpus),
         gpu_types=types,
-        cluster=fitting_cluster(types),
+        cluster=cluster_of_log(trace),
         counts=dict(trace.counts if trace.imported is None else trace.imported.counts),
         imported=import_sentence(trace),
     )

@@ -60,6 +60,24 @@ def fitting_cluster(rows: tuple[GpuTypeRow, ...]) -> str:
     return "+".join(_group(row) for row in typed)
 
 
+def cluster_of_log(trace: Trace) -> str:
+    """Returns the cluster that fits the log of a trace, "" if neither tells one.
+
+    A part of a log, or a changed one, is on the nodes of the whole log, those of other GPU types
+    than its jobs ask for left out.
+    """
+    record = trace.imported
+    if record is None or not record.cluster:
+        return fitting_cluster(gpu_type_rows(trace))
+    labels, on_gpus = trace.jobs.gpu_type, trace.jobs.gpu_part > 0
+    codes = np.unique(labels.codes[on_gpus])
+    if not len(codes) or codes[0] < 0:
+        return record.cluster
+    asked = {labels.names[code] for code in codes.tolist()}
+    groups = record.cluster.split("+")
+    return "+".join(g for g in groups if g.partition(":")[2] in asked) or record.cluster
+
+
 def _group(row: GpuTypeRow) -> str:
     per_node = row.gpus_per_node or min(row.peak_gpus, ASSUMED_GPUS_PER_NODE)
     nodes = row.nodes or math.ceil(row.peak_gpus / per_node)

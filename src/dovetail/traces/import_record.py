@@ -9,11 +9,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TypeVar
 
 from dovetail.core.errors import InputError
-from dovetail.core.trace import ImportRecord
+from dovetail.core.trace import ImportRecord, Trace
+from dovetail.traces.hardware import cluster_of_log
+
+T = TypeVar("T")
 
 COMMENT = "# dovetail import: "
 METADATA_KEY = "dovetail_import"
@@ -26,7 +30,10 @@ def comment_line(record: ImportRecord) -> bytes:
 
 def record_text(record: ImportRecord) -> str:
     """Returns the record as JSON in one line of ASCII."""
-    return json.dumps(asdict(record), separators=(",", ":"))
+    fields = asdict(record)
+    if not record.cluster:
+        del fields["cluster"]
+    return json.dumps(fields, separators=(",", ":"))
 
 
 def read_record(text: str, where: str) -> ImportRecord:
@@ -43,6 +50,7 @@ def read_record(text: str, where: str) -> ImportRecord:
             tuple(str(note) for note in found["notes"]),
             None if found.get("epoch_s") is None else float(found["epoch_s"]),
             str(found.get("zone", "")),
+            str(found.get("cluster", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         mend = "restore the line, or remove it: then what was left out counts as unknown"
@@ -64,9 +72,39 @@ def joined_records(records: Sequence[ImportRecord | None]) -> ImportRecord | Non
         sum(record.gpu_s for record in known),
         sum(record.lost_gpu_s for record in known),
         tuple(dict.fromkeys(note for record in known for note in record.notes)),
-        known[0].epoch_s if len({record.epoch_s for record in known}) == 1 else None,
-        known[0].zone if len({record.zone for record in known}) == 1 else "",
+        _common([record.epoch_s for record in known], None),
+        _common([record.zone for record in known], ""),
+        _common([record.cluster for record in known], ""),
     )
+
+
+def _common(values: Sequence[T], otherwise: T) -> T:
+    """Returns what all have in common."""
+    return values[0] if len(set(values)) == 1 else otherwise
+
+
+def derived(part: Trace, whole: Trace, command: str) -> Trace:
+    """Returns a trace made from another by a command, its record saying what no longer holds.
+
+    The record keeps the cluster of the log, and its losses and zone.
+    """
+    record = part.imported
+    if record is None:
+        return part
+    gone = []
+    if whole.recorded is not None and part.recorded is None:
+        gone.append("recorded starts, ends and nodes")
+    if whole.imported is not None and whole.imported.epoch_s is not None and record.epoch_s is None:
+        gone.append("dates")
+    notes = record.notes
+    if gone:
+        notes = (
+            *notes,
+            f"made by {command}, which left out the {' and the '.join(gone)} of the log: they no "
+            "longer hold",
+        )
+    cluster = record.cluster or cluster_of_log(whole)
+    return replace(part, imported=replace(record, notes=notes, cluster=cluster))
 
 
 def source_name(files: Sequence[Path]) -> str:

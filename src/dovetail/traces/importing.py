@@ -14,6 +14,7 @@ from dovetail.core.trace import ImportRecord, Trace
 from dovetail.traces.assemble import KEEP, OUT_OF_ORDER, Imported, assembled, late
 from dovetail.traces.canonical import canonical_rows, trace_name
 from dovetail.traces.clock import check_zone, monday_before
+from dovetail.traces.hardware import fitting_cluster, gpu_type_rows
 from dovetail.traces.import_record import joined_records, source_name
 from dovetail.traces.loss import gpu_seconds, loss_of
 from dovetail.traces.readers.format import Format, Head, ReadOptions
@@ -199,6 +200,7 @@ def with_record(
         imported.notes,
         epoch_s,
         zone,
+        fitting_cluster(gpu_type_rows(trace)),
     )
     return replace(imported, trace=replace(trace, imported=record))
 

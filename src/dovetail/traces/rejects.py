@@ -1,4 +1,7 @@
-"""Writes the rejected rows of an import as CSV: file, line, reason, and the text of the line."""
+"""Writes the rejected rows of an import as CSV: file, line, kind, reason, text of the line.
+
+Jobs that are lost come first, then rows of no job that held GPUs, then the steps of jobs.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from dovetail.traces.canonical import is_parquet
+from dovetail.traces.loss import NO_LOSS
 from dovetail.traces.output_file import write_output
 from dovetail.traces.source import read_text_bytes
 
@@ -21,8 +25,28 @@ def write_rejects(refused: pl.DataFrame, files: Sequence[Path], out: Path) -> No
         refused = refused.with_columns(pl.lit(str(files[0])).alias("file"))
     refused = refused.with_columns(pl.col("file").fill_null(str(files[0])))
     parts = [_with_text(refused.filter(pl.col("file") == str(path)), path) for path in files]
-    table = pl.concat(parts).select("file", "line", "reason", "text")
+    table = pl.concat(parts).with_columns(_kind().alias("kind"))
+    order = table["kind"].replace_strict({kind: n for n, kind in enumerate(KINDS)})
+    table = table.with_columns(order.alias("order")).sort("order", maintain_order=True)
+    table = table.select("file", "line", "kind", "reason", "text")
     write_output(out, lambda stream: stream.write(table.write_csv().encode()))
+
+
+KINDS = ("lost job", "no GPU job", "step")
+"""The kinds of rejected rows, in the order in which they are written."""
+
+
+def _kind() -> pl.Expr:
+    lost, no_job, step = KINDS
+    is_step = pl.col("reason").is_in(["job step", "damaged line of a job step"])
+    no_loss = pl.col("reason").is_in(list(NO_LOSS))
+    return (
+        pl.when(is_step)
+        .then(pl.lit(step))
+        .when(no_loss)
+        .then(pl.lit(no_job))
+        .otherwise(pl.lit(lost))
+    )
 
 
 def _with_text(refused: pl.DataFrame, path: Path) -> pl.DataFrame:
