@@ -120,10 +120,9 @@ def whatif(
     jobs = load_trace(trace, format_name, models_by)
     options, assumed = options_on(jobs, option_texts)
     base, *others = split_policies(policies) or [site_policy(jobs)]
-    every_s = _checkpoint_s(checkpoint_every, spot, together)
     rows = (other_clusters, nodes, add, time_limit, quota, guarantee, spot, demand, types_for)
-    setting, grid = Setting(options.cluster, base), Grid(*rows, others, together, every_s)
-    cells = cells_of(setting, grid, cross=cross)
+    grid = Grid(*rows, others, together, _checkpoint_s(checkpoint_every, spot, together))
+    cells = cells_of(Setting(options.cluster, base), grid, cross=cross)
     prices = read_prices(price, [cell.setting.cluster for cell in cells])
     _check_use(target, nodes, gpu_type, by, cells)
     premise = _premise(jobs, options, assumed, longer_jobs == "exempt", as_json, base)

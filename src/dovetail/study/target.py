@@ -202,8 +202,8 @@ class TargetAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """One simulated cluster."""
+class SearchStep:
+    """One cluster that the search simulated."""
 
     cluster: Cluster
     outcome: CellOutcome
@@ -248,13 +248,13 @@ def smallest(
     check_search(premise, cells)
     rows = target.rows(premise.trace, premise.options)
     searches = {cell.label: _search_of(cell, at_group) for cell in cells}
-    tried: dict[tuple[str, int], Tried] = {}
+    tried: dict[tuple[str, int], SearchStep] = {}
     with CellRunner(premise, processes, [c.setting.policy for c in cells]) as runner:
         while batch := _batch(cells, searches, at_group):
             outcomes = runner.run([cell for _, _, cell in batch])
             for (label, nodes, cell), outcome in zip(batch, outcomes, strict=True):
                 share = share_of(premise, rows, target.hits(outcome)[rows])
-                tried[label, nodes] = Tried(cell.setting.cluster, outcome, share)
+                tried[label, nodes] = SearchStep(cell.setting.cluster, outcome, share)
                 at_start = tried[label, searches[label].first].outcome.left_out
                 keeps_all = outcome.left_out.sum() <= at_start.sum()
                 searches[label].reached[nodes] = bool(keeps_all and share.value >= target.share)
@@ -343,7 +343,7 @@ def _answer(
     cell: GridCell,
     group: NodeGroup,
     search: NodeSearch,
-    tried: Mapping[tuple[str, int], Tried],
+    tried: Mapping[tuple[str, int], SearchStep],
     target: Target,
     prices: GpuPrices | None,
     why: Callable[[CellOutcome, NodeGroup], str],
@@ -374,7 +374,7 @@ def _answer(
 
 def _reached(
     nodes: int,
-    found: Tried,
+    found: SearchStep,
     shares: Mapping[int, Interval],
     target: Target,
     kind: str,
@@ -430,7 +430,9 @@ def percent_words(share: float) -> str:
     return f"{share * 100:.1f} %"
 
 
-def _found(cell: GridCell, search: NodeSearch, tried: Mapping[tuple[str, int], Tried]) -> Tried:
+def _found(
+    cell: GridCell, search: NodeSearch, tried: Mapping[tuple[str, int], SearchStep]
+) -> SearchStep:
     """Returns the answer of a search, or the largest that was tried."""
     nodes = search.answer
     return tried[cell.label, max(search.reached) if nodes is None else nodes]

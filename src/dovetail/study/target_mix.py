@@ -20,7 +20,7 @@ from dovetail.study.target import (
     TARGET_COLUMNS,
     Target,
     TargetAnswer,
-    Tried,
+    SearchStep,
     check_search,
     notes_of,
     percent_words,
@@ -44,14 +44,14 @@ def smallest_mixes(
     check_search(premise, cells)
     rows = target.rows(premise.trace, premise.options)
     searches = {cell.label: _search_of(cell, prices, rows, target) for cell in cells}
-    tried: dict[tuple[str, Mix], Tried] = {}
+    tried: dict[tuple[str, Mix], SearchStep] = {}
     with CellRunner(premise, processes, [c.setting.policy for c in cells]) as runner:
         while batch := _batch(cells, searches):
             outcomes = runner.run([cell for _, cell in batch])
             for (mix, cell), outcome in zip(batch, outcomes, strict=True):
                 hits, search = target.hits(outcome)[rows], searches[cell.label]
                 share = share_of(premise, rows, hits)
-                tried[cell.label, mix] = Tried(cell.setting.cluster, outcome, share)
+                tried[cell.label, mix] = SearchStep(cell.setting.cluster, outcome, share)
                 groups = _groups_of(premise.trace, rows, cell.setting.cluster)
                 at_start = tried[cell.label, search.start].outcome.left_out
                 keeps_all = bool(outcome.left_out.sum() <= at_start.sum())
@@ -112,7 +112,7 @@ def _groups_of(trace: Trace, rows: Bools, cluster: Cluster) -> Ints:
 def _answer(
     cell: GridCell,
     search: MixSearch,
-    tried: Mapping[tuple[str, Mix], Tried],
+    tried: Mapping[tuple[str, Mix], SearchStep],
     prices: GpuPrices | None,
     long: str,
 ) -> TargetAnswer:
@@ -150,7 +150,7 @@ def _one_less(mix: Mix, search: MixSearch) -> list[Mix]:
 def _reached(
     mix: Mix,
     fewer: Sequence[Mix],
-    tried: Mapping[tuple[str, Mix], Tried],
+    tried: Mapping[tuple[str, Mix], SearchStep],
     label: str,
     search: MixSearch,
     prices: GpuPrices | None,
