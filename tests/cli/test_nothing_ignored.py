@@ -19,7 +19,6 @@ WHATIF = ("whatif", "--cluster", "4x4", "--nodes", "+1", "--processes", "1")
         ((*WHATIF, "--longer-jobs", "exempt"), "--longer-jobs: only --time-limit uses it"),
         ((*WHATIF, "--type", "a100"), "--type: only --target uses it"),
         (("simulate", "-p", "fifo", "--no-report"), "--no-report: only -o uses it"),
-        (("submit", "--wait", "--test-only"), "--wait: --test-only submits nothing to wait for"),
         (("submit", "--parsable", "--json"), "--parsable: --json prints the numbers already"),
     ],
 )

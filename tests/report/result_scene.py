@@ -249,7 +249,9 @@ def hostile_pair() -> Comparison:
             pl.lit(HOSTILE).alias("model"),
             (pl.lit(HOSTILE) + pl.col("job_id")).alias("job_id"),
         )
-        splits = {k: s.with_columns(pl.lit(HOSTILE).alias("group")) for k, s in run.splits.items()}
+        # Groups stay apart: no two of a real run have one name.
+        hostile = (pl.lit(HOSTILE) + pl.col("group")).alias("group")
+        splits = {key: split.with_columns(hostile) for key, split in run.splits.items()}
         manifest = {**run.manifest, "trace": {"name": HOSTILE, "jobs": 60}}
         results[name + HOSTILE] = replace(run, jobs=jobs, splits=splits, manifest=manifest)
     return comparison_of(results, "fifo" + HOSTILE, 100.0, [HOSTILE])

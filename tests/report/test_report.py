@@ -32,7 +32,7 @@ from dovetail.report.comparison_tables import (
     changes_tables,
     option_table,
     ranking_table,
-    recorded_tables,
+    shorts,
     spending_table,
     user_table,
     wait_frame,
@@ -42,6 +42,7 @@ from dovetail.report.order import Mark, marks
 from dovetail.report.page import PageTable
 from dovetail.report.page_data import job_rows
 from dovetail.report.plots import canvas
+from dovetail.report.recorded_tables import recorded_tables
 from dovetail.report.report import (
     comparison_report,
     run_report,
@@ -185,7 +186,7 @@ def frames_of(comparison) -> dict[str, pl.DataFrame]:
     tables = [ranking_table(comparison), spending_table(comparison), option_table(comparison)]
     tables += [t.table for t in wait_tables(comparison)]
     tables += [t.table for one in changes_tables(comparison) for t in one.tables]
-    if record := recorded_tables(comparison):
+    if record := recorded_tables(comparison, shorts(comparison)):
         tables += [t.table for t in record.tables]
     if users := user_table(comparison):
         tables.append(users)
@@ -261,22 +262,27 @@ def test_waits_are_those_of_the_splits_a_column_for_each_policy_in_order():
     comparison = with_record(pair(120))
     frame = wait_frame(comparison, "size_class")
     names = ["recorded", "sjf", "fifo"]
-    assert frame.columns == ["group", "jobs", *(f"wait_s {name}" for name in names)]
+    kinds = {"wait_s": "avg_wait_s", "median_s": "median_wait_s", "90_percent_s": "p90_wait_s"}
+    expected = [f"{kind} {name}" for name in names for kind in kinds]
+    assert sorted(frame.columns) == sorted(["group", "jobs", *expected])
+    assert [c for c in frame.columns if c.startswith("wait_s")] == [f"wait_s {n}" for n in names]
     for name in names:
         split = comparison.results[name].splits["size_class"]
-        waits = dict(split.select("group", "avg_wait_s").iter_rows())
-        shown = frame[f"wait_s {name}"].to_list()
-        assert shown == [round(waits[g], 3) for g in frame["group"]]
+        for kind, column in kinds.items():
+            waits = dict(split.select("group", column).iter_rows())
+            shown = frame[f"{kind} {name}"].to_list()
+            assert shown == [round(waits[g], 3) for g in frame["group"]]
 
 
 def test_the_record_stands_beside_the_replay_of_the_baseline():
-    record = recorded_tables(with_record(pair(120), slower=1.25))
+    recorded = with_record(pair(120), slower=1.25)
+    record = recorded_tables(recorded, shorts(recorded))
     assert record is not None and "under fifo" in record.words
     frame = record.tables[0].table.frame
     ratios = dict(frame.select("number", "ratio").iter_rows())
     assert ratios["avg_wait_s"] == pytest.approx(0.8)
     assert record.tables[1].table.frame["ratio"].to_list() == pytest.approx([0.8] * 4)
-    assert recorded_tables(pair(20)) is None
+    assert recorded_tables(pair(20), {}) is None
 
 
 def data_of(page: str) -> dict:

@@ -107,7 +107,8 @@ def submit(
       dovetail submit job.yaml --wait
       dovetail submit --gpus 1..4 -- python train.py
     """
-    _check_together(wait=wait, test_only=test_only, parsable=parsable, as_json=as_json)
+    if parsable and as_json:
+        raise InputError("--parsable", "--json prints the numbers already", "leave one out")
     spec_file = _spec_file(words, option_values, _fields(fields), _environment(env))
     client = _client_for(spec_file, home)
     numbers = () if test_only else client.submit(*spec_file.submissions)
@@ -130,14 +131,6 @@ def submit(
     elif not parsable:
         _print_ended(client, spec_file, ended or ())
     return int(any(job.state != "COMPLETED" for job in ended or ()))
-
-
-def _check_together(*, wait: bool, test_only: bool, parsable: bool, as_json: bool) -> None:
-    """Raises InputError for two options of which one would have no effect."""
-    if wait and test_only:
-        raise InputError("--wait", "--test-only submits nothing to wait for", "leave one out")
-    if parsable and as_json:
-        raise InputError("--parsable", "--json prints the numbers already", "leave one out")
 
 
 def _print_warnings(spec_file: SpecFile) -> None:

@@ -16,7 +16,7 @@ from dovetail.report.comparison_tables import (
     changes_tables,
     option_table,
     ranking_table,
-    recorded_tables,
+    shorts,
     spending_table,
     user_table,
     wait_tables,
@@ -24,6 +24,7 @@ from dovetail.report.comparison_tables import (
 from dovetail.report.order import best_of, is_told, names_in_order
 from dovetail.report.page import CHART_SCRIPTS, Picture, render
 from dovetail.report.page_data import page_json
+from dovetail.report.recorded_tables import recorded_tables
 from dovetail.report.run_tables import IMPORT_UNKNOWN, group_tables, import_table, numbers_tables
 from dovetail.report.words import (
     bounds_text,
@@ -141,7 +142,7 @@ def comparison_report(comparison: Comparison) -> str:
         "where": _where(next(iter(results.values()))),
         "cautions": comparison.cautions,
         "answer": comparison_sentence(comparison),
-        "recorded": recorded_tables(comparison),
+        "recorded": recorded_tables(comparison, shorts(comparison)),
         "ranking": ranking_table(comparison),
         "bound": f"Bound on the mean JCT: {bounds_text(comparison)}." if bound else "",
         "notes": comparison.notes,

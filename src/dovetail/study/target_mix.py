@@ -18,9 +18,9 @@ from dovetail.study.mix_search import FACTORS, Mix, MixSearch
 from dovetail.study.prices import GpuPrices
 from dovetail.study.target import (
     TARGET_COLUMNS,
+    SearchStep,
     Target,
     TargetAnswer,
-    SearchStep,
     check_search,
     notes_of,
     percent_words,
