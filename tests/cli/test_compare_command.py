@@ -297,3 +297,14 @@ def test_an_empty_list_of_policies_is_refused_though_the_site_has_one(
     log.write_text("\n".join(log_lines(logged_jobs(60))) + "\n")
     said = shell("compare", log, "--policies", "", "--allow-left-out", "100%")
     assert said.code == 2 and "specify at least one policy" in said.err
+
+
+def test_waits_by_size_have_median_and_90_percent(shell: Shell, month: Path) -> None:
+    words = ("compare", month, "-p", "fifo,srtf", "--cluster", "4x4", "--processes", "1")
+    lines = shell.ok(*words, "--by", "size").out.partition("Waits by size")[2].splitlines()
+    assert lines[1].split() == ["size", "policy", "jobs", "mean", "wait", "median", "90", "%"]
+    splits = shell.ok(*words, "--json").json["runs"]["fifo:bypass=strict"]["splits"]["size_class"]
+    assert len(splits) > 1 and sum(" fifo " in line for line in lines) == len(splits)
+    assert "one of queue, account" in shell.refused(*words, "--by", "hour")
+    assert "name no account" in shell.refused(*words, "--by", "account")
+    assert "--json has" in shell.refused(*words, "--by", "size", "--json")

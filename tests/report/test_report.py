@@ -188,6 +188,7 @@ def frames_of(comparison) -> dict[str, pl.DataFrame]:
     tables += [t.table for one in changes_tables(comparison) for t in one.tables]
     if record := recorded_tables(comparison, shorts(comparison)):
         tables += [t.table for t in record.tables]
+        tables += [record.departures] if record.departures else []
     if users := user_table(comparison):
         tables.append(users)
     return {table.name: table.frame for table in tables}

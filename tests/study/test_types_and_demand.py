@@ -10,6 +10,7 @@ from study_scene import busy_trace
 from builders import Row, trace_of
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
+from dovetail.core.job import Labels
 from dovetail.core.switching import Switching
 from dovetail.core.tenants import QueueSpec
 from dovetail.core.trace import ImportRecord, Recorded, Trace
@@ -175,3 +176,18 @@ def test_a_strict_queue_over_two_types_is_cautioned_as_in_compare() -> None:
     found = asked(trace_of(*rows), Cluster.parse("1x1:a100+1x1:v100"), Grid(nodes="+1:a100"))
     assert "under fifo the first job that finds no room" in found.notes[1]
     assert found.first == 2
+
+
+def test_the_base_stands_beside_the_record_of_the_log() -> None:
+    rows = [Row(1, 4000.0, 0.0), Row(1, 4000.0, 0.0)]
+    trace = trace_of(*rows)
+    # In the log both started at once; on one GPU the second waits for the first.
+    zero, end_s = np.zeros(2), np.full(2, 4000.0)
+    trace = replace(trace, recorded=Recorded(zero, end_s, zero, zero.astype(int), Labels.none(2)))
+    options = Options(Cluster.parse("1x1"), switching=Switching.parse("none"))
+    cells = cells_of(Setting(options.cluster, "fifo"), Grid(nodes="+1"), cross=False)
+    (note,) = [n for n in whatif(Premise(trace, options), cells).notes if "in the log" in n]
+    assert note == (
+        "Mean wait in the log 0 s, in the base 33.3 min; far apart for jobs of 1 GPU 0 s and "
+        "33.3 min: trust their rows less."
+    )

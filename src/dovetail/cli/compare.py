@@ -43,6 +43,7 @@ DEMO_ELASTIC = 0.5
     "backfill, else the baseline]",
 )
 @click.option("--why", "why_of", default="", help="Policy: whose waiting it saves, and how.")
+@click.option("--by", default="", help="Waits by queue, account, user or size: mean, median, 90 %.")
 @world_options
 @click.option("--windows", default=0, help="Number of windows of the trace to replicate over.")
 @shown_option("--window-days", default=7.0, help="Length of a window.")
@@ -56,6 +57,7 @@ def compare(
     baseline: str,
     site: str,
     why_of: str,
+    by: str,
     windows: int,
     window_days: float,
     seeds: int,
@@ -86,7 +88,7 @@ def compare(
     from dovetail.study.traces import with_models
     from dovetail.traces.loss import import_sentence
 
-    refuse_unused("--window-days", "--windows", used=windows > 0)
+    _check_use(windows, by, as_json)
     with output_folder(output) as folder:
         jobs, options, cautions = _opened(trace, format_name, option_texts)
         with bar("comparing", 1.0) as show:
@@ -106,9 +108,16 @@ def compare(
             )
         reason = _why(comparison, why_of)
         _write(comparison, folder)
-    _print(comparison, as_json, reason)
+    _print(comparison, as_json, reason, by)
     if output and not as_json:
         click.echo(f"written to {output}, report: {output / 'report.html'}", err=True)
+
+
+def _check_use(windows: int, by: str, as_json: bool) -> None:
+    from dovetail.report.waits_by import check_split
+
+    refuse_unused("--window-days", "--windows", used=windows > 0)
+    check_split(by, as_json=as_json)
 
 
 def _opened(
@@ -224,16 +233,21 @@ def _why(comparison: Comparison, policy: str) -> Why | None:
     return found
 
 
-def _print(comparison: Comparison, as_json: bool, reason: Why | None = None) -> None:
+def _print(comparison: Comparison, as_json: bool, reason: Why | None = None, by: str = "") -> None:
     from dovetail.cli.terminal import show
     from dovetail.report.tables import comparison_view, why_view
+    from dovetail.report.waits_by import waits_by
     from dovetail.study.folder import comparison_dict
 
     if as_json:
         why = {} if reason is None else {"why": reason.as_dict()}
         click.echo(json.dumps({**comparison_dict(comparison), **why}))
         return
-    show(comparison_view(comparison))
+    views = [comparison_view(comparison)]
     if reason is not None:
-        click.echo()
-        show(why_view(reason))
+        views.append(why_view(reason))
+    if by:
+        views.append(waits_by(comparison, by))
+    for number, view in enumerate(views):
+        click.echo("\n" * bool(number), nl=False)
+        show(view)

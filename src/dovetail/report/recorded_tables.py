@@ -29,6 +29,7 @@ class RecordBesideReplay(NamedTuple):
 
     words: str
     tables: Sequence[TitledTable]
+    departures: PageTable | None = None
     reasons: str = ""
 
 
@@ -70,10 +71,9 @@ def recorded_tables(comparison: Comparison, shorts: Mapping[str, str]) -> Record
             ]
             listed = PageTable(f"recorded-by-{key}", heads, shown, frame)
             tables.append(TitledTable(f"Wait: {title}", listed))
-    if error is not None and error.departures:
-        tables.append(TitledTable("Where they first differ", _departures(error)))
+    departures = _departures(error) if error is not None and error.departures else None
     lines = [] if error is None else departure_lines(error, 0)
-    return RecordBesideReplay(words, tables, " ".join(lines))
+    return RecordBesideReplay(words, tables, departures, " ".join(lines))
 
 
 def _departures(error: ReplayError) -> PageTable:

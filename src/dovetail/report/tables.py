@@ -57,7 +57,7 @@ def comparison_view(comparison: Comparison) -> Group:
         knowledge(comparison),
         *(
             Text(spelled_words(short, name))
-            for name, short in _short(comparison).items()
+            for name, short in row_names(comparison).items()
             if short != name and not name.endswith(KNOWN)
         ),
     ]
@@ -132,9 +132,9 @@ def ranking(comparison: Comparison) -> Table:
 
     A line parts the policies from those that are told true lengths beside them.
     """
-    short = _short(comparison)
+    short = row_names(comparison)
     wide = max(map(len, short.values()), default=0) > UNCROWDED_WIDTH
-    table = _table(1 - wide)
+    table = plain_table(1 - wide)
     base = short.get(comparison.baseline, "base")
     against = f"vs {base}" if len(base) <= 4 else "vs base"
     table.add_column("policy", no_wrap=True)
@@ -158,7 +158,7 @@ def _replay_of(comparison: Comparison) -> list[Text | Table]:
     error = comparison.replay_error
     if error is None:
         return []
-    name = _short(comparison)[error.policy]
+    name = row_names(comparison)[error.policy]
     return [
         Text(replay_sentence(error, name)),
         replay_errors(error),
@@ -168,7 +168,7 @@ def _replay_of(comparison: Comparison) -> list[Text | Table]:
 
 def replay_errors(error: ReplayError) -> Table:
     """Returns a table of recorded and replayed waits and JCTs by size and queue."""
-    table = _table()
+    table = plain_table()
     table.add_column("replay by", max_width=24, no_wrap=True)
     for head in ("jobs", "wait, log", "replay", "JCT, log", "replay"):
         table.add_column(head, justify="right", no_wrap=True)
@@ -183,7 +183,7 @@ def replay_errors(error: ReplayError) -> Table:
     return table
 
 
-def _short(comparison: Comparison) -> dict[str, str]:
+def row_names(comparison: Comparison) -> dict[str, str]:
     """Returns the short names, numbered as in the pictures: in the order the user named them."""
     return short_names([*comparison.results, *comparison.ranked["policy"]])
 
@@ -220,8 +220,8 @@ def _spread(row: dict[str, float]) -> str:
 
 def knowledge(comparison: Comparison) -> Table:
     """Returns a table of the knowledge and the powers of each policy."""
-    table = _table()
-    short, mark_of = _short(comparison), _marks(comparison)
+    table = plain_table()
+    short, mark_of = row_names(comparison), _marks(comparison)
     for head, width in (("policy", 16), ("knows", 24), ("may", 34)):
         table.add_column(head, max_width=width, overflow="fold")
     for row in comparison.policies.to_dicts():
@@ -233,7 +233,7 @@ def knowledge(comparison: Comparison) -> Table:
 
 def numbers(result: RunResult) -> Table:
     """Returns a table of the main metrics of a run."""
-    table = _table()
+    table = plain_table()
     table.add_column("number")
     table.add_column("value", justify="right")
     for words, key, spell in NUMBERS:
@@ -270,7 +270,7 @@ NUMBERS = (
 
 def gpu_seconds(result: RunResult) -> Table:
     """Returns a table of the use of the GPU-seconds of the capacity."""
-    table = _table()
+    table = plain_table()
     table.add_column("GPU-time")
     table.add_column("share", justify="right")
     table.add_column("GPU-hours", justify="right")
@@ -322,8 +322,8 @@ def wait_groups(comparison: Comparison, split: str) -> list[str]:
 
 def waits(comparison: Comparison, split: str = "size_class") -> Table:
     """Returns a table of the mean wait, all time without GPUs, by policy and group of jobs."""
-    table = _table()
-    short, mark_of = _short(comparison), _marks(comparison)
+    table = plain_table()
+    short, mark_of = row_names(comparison), _marks(comparison)
     groups = wait_groups(comparison, split)
     shown = groups if split == "size_class" else groups[:WAIT_GROUPS_MAX]
     more = f" ({len(shown)} of {len(groups)})" if len(shown) < len(groups) else ""
@@ -345,7 +345,7 @@ def why_view(found: Why) -> Group:
     """Returns why a policy differs from the baseline: whose waiting it saves or costs."""
     from rich.text import Text
 
-    table = _table()
+    table = plain_table()
     table.add_column("GPUs", no_wrap=True)
     table.add_column("hold them", no_wrap=True)
     for head in ("jobs", "wait before", "after", "saved", "share", "sooner", "later"):
@@ -378,8 +378,8 @@ def spending(comparison: Comparison) -> Table:
 
     Slowed is negative if sharing or fewer GPUs than requested were more efficient.
     """
-    table = _table()
-    short, mark_of = _short(comparison), _marks(comparison)
+    table = plain_table()
+    short, mark_of = row_names(comparison), _marks(comparison)
     table.add_column("GPU-time", no_wrap=True)
     kinds = [
         kind
@@ -409,7 +409,7 @@ _SPENDING_HEADS = {
 
 def split(frame: pl.DataFrame, title: str) -> Table:
     """Returns the job metrics by group: sizes in order, else the groups with most jobs first."""
-    table = _table()
+    table = plain_table()
     table.add_column(title, max_width=24, no_wrap=True)
     for head in ("jobs", "mean JCT", "median", "99 %", "wait", "median", "90 %"):
         table.add_column(head, justify="right", no_wrap=True)
@@ -425,7 +425,8 @@ def split(frame: pl.DataFrame, title: str) -> Table:
     return table
 
 
-def _table(padding: int = 1) -> Table:
+def plain_table(padding: int = 1) -> Table:
+    """Returns an empty table in the style of the terminal."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -25,7 +25,7 @@ from dovetail.study.options import Options
 from dovetail.study.prices import GpuPrices
 from dovetail.study.uncertainty import Interval, blocks, intervals
 from dovetail.study.whatif import check_cells, cluster_words, cut_notes, premise_sentence
-from dovetail.study.whatif_notes import assumptions, cautions, unused_gpus
+from dovetail.study.whatif_notes import assumptions, cautions, replay_caution, unused_gpus
 
 TIMES_LARGER_MAX = 8
 """The search gives up at so many times the nodes of the base."""
@@ -268,7 +268,8 @@ def smallest(
         for cell in cells
     ]
     cuts = [(cell, _found(cell, searches[cell.label], tried).outcome) for cell in cells]
-    return answers, notes_of(premise, cells, target, rows, cuts)
+    start = tried[cells[0].label, searches[cells[0].label].first].outcome
+    return answers, notes_of(premise, cells, target, rows, cuts, start)
 
 
 def notes_of(
@@ -277,6 +278,7 @@ def notes_of(
     target: Target,
     rows: Bools,
     cuts: Sequence[tuple[GridCell, CellOutcome]],
+    base: CellOutcome,
 ) -> tuple[str, ...]:
     """Returns what all answers rest on; `cuts` are the outcomes of the answers."""
     return (
@@ -284,6 +286,7 @@ def notes_of(
         premise_sentence(premise, cells),
         *cautions(premise, cells),
         *assumptions(premise, cells),
+        *replay_caution(premise.trace, base),
         _about(target, rows),
         *cut_notes(premise, cuts),
     )

@@ -64,7 +64,8 @@ def smallest_mixes(
         search = searches[cell.label]
         shown = search.answer or max(search.reached, key=search.weight)
         cuts.append((cell, tried[cell.label, shown].outcome))
-    return answers, notes_of(premise, cells, target, rows, cuts)
+    first = tried[cells[0].label, searches[cells[0].label].start].outcome
+    return answers, notes_of(premise, cells, target, rows, cuts, first)
 
 
 def _search_of(cell: GridCell, prices: GpuPrices | None, rows: Bools, target: Target) -> MixSearch:

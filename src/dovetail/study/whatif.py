@@ -32,7 +32,13 @@ from dovetail.study.quotas import bound_above
 from dovetail.study.run import granted
 from dovetail.study.spot_effect import spot_effect, spot_note
 from dovetail.study.uncertainty import Interval, Samples, blocks, intervals
-from dovetail.study.whatif_notes import assumptions, cautions, unused_gpus
+from dovetail.study.whatif_notes import (
+    assumptions,
+    cautions,
+    replay_caution,
+    stop_notes,
+    unused_gpus,
+)
 from dovetail.study.whatif_split import check_split, split_of
 
 SOON_S = 10 * MINUTE_S
@@ -60,6 +66,7 @@ WHATIF_COLUMNS: Mapping[str, type[pl.DataType]] = {
     "cut_jobs_held_gpu_h": pl.Float64,
     "left_out_jobs": pl.Int64,
     "left_out_gpu_h": pl.Float64,
+    "preemptions": pl.Int64,
     "spot_jobs": pl.Int64,
     "spot_stops": pl.Int64,
     "spot_stopped_gpu_h": pl.Float64,
@@ -174,6 +181,7 @@ def tabulate(
             **_interval_columns(means[cell.label], ratios[cell.label]),
             **_waits(trace, outcome, counted),
             **_missing(trace, outcome),
+            "preemptions": int(outcome.stops.sum()),
             **(effect.columns() if effect is not None else {}),
             **_costs(cell.setting.cluster, cells[0].setting.cluster, outcome, prices),
         }
@@ -313,6 +321,7 @@ def _notes(
         premise_sentence(premise, cells),
         *cautions(premise, cells),
         *assumptions(premise, cells),
+        *replay_caution(trace, outcomes[0]),
     ]
     first = len(notes)
     base = cells[0].setting.cluster
@@ -325,6 +334,7 @@ def _notes(
             "whole in every row; GPUs held and costs are over all."
         )
     notes += cut_notes(premise, list(zip(cells, outcomes, strict=True)))
+    notes += stop_notes(cells, outcomes)
     if samples.silent:
         whom = ", ".join(cell.label for cell in cells if cell.label in samples.silent)
         # The rest of the reason is advice for `compare`.

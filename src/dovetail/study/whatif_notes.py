@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from dovetail.core.cluster import Cluster
 from dovetail.core.node_sets import types_of
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
 from dovetail.forecast.available import lengths_missing
+from dovetail.record.metrics import size_class
+from dovetail.record.recorded import complete, recorded_wait_s
+from dovetail.report.why import size_words
+from dovetail.report.words import duration, is_far, size_order
 from dovetail.study.blocked_types import blocked_types
-from dovetail.study.cells import Premise, scene_of
+from dovetail.study.cells import CellOutcome, Premise, scene_of
 from dovetail.study.changes import GridCell
 from dovetail.study.demand import DRAWS, NEAR_S
 from dovetail.study.on_cluster import on_cluster
@@ -92,3 +98,38 @@ def assumptions(premise: Premise, cells: Sequence[GridCell]) -> list[str]:
             "jobs, and intervals count the spread of the draws."
         )
     return texts
+
+
+def replay_caution(trace: Trace, base: CellOutcome) -> list[str]:
+    """Returns how far the waits of the base are from those of the log, if it records any.
+
+    All rows are simulated alike; sizes of jobs whose waits the base misses by far are named.
+    """
+    if trace.recorded is None:
+        return []
+    submit_s, sizes = trace.jobs.submit_s, np.array(size_class(trace.jobs.asked_gpus))
+    known = complete(trace.recorded, submit_s) & np.isfinite(base.wait_s)
+    if not known.any():
+        return []
+    logged_s = np.maximum(recorded_wait_s(trace.recorded, submit_s), 0.0)
+    both = logged_s[known].mean(), base.wait_s[known].mean()
+    text = f"Mean wait in the log {duration(both[0])}, in the base {duration(both[1])}"
+    far = []
+    for size in sorted(set(sizes[known].tolist()), key=size_order):
+        rows = known & (sizes == size)
+        log_s, replay_s = float(logged_s[rows].mean()), float(base.wait_s[rows].mean())
+        if is_far(log_s, replay_s):
+            far.append(f"{size_words(size)} {duration(log_s)} and {duration(replay_s)}")
+    if far:
+        text += f"; far apart for jobs of {', of '.join(far)}: trust their rows less"
+    return [f"{text}."]
+
+
+def stop_notes(cells: Sequence[GridCell], outcomes: Sequence[CellOutcome]) -> list[str]:
+    """Returns how often rows stop running jobs, where that differs from the base."""
+    stops = [int(outcome.stops.sum()) for outcome in outcomes]
+    return [
+        f"'{cell.label}' stops running jobs {own:,} times, '{cells[0].label}' {stops[0]:,} times."
+        for cell, own in zip(cells[1:], stops[1:], strict=True)
+        if own != stops[0]
+    ]
