@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -194,12 +195,14 @@ def describe(
     from rich.console import Console
 
     from dovetail.study.left_out import lost_rows
+    from dovetail.study.utilization import utilization
     from dovetail.traces.describe import describe as described
     from dovetail.traces.describe_text import WIDTH, print_description
     from dovetail.traces.transform import gpus_for_load
 
     loaded = open_any(file)
     summary = described(loaded, None if cluster is None else gpus_of(cluster))
+    summary = replace(summary, utilization=utilization(loaded))
     fitting = None if load is None else gpus_for_load(loaded, load)
     written: list[Path] = []
     if plots is not None:
