@@ -71,9 +71,13 @@ def write_part(part: Trace, out: Path, whole: Trace, source: Path, as_json: bool
 
 def import_notes(parts: Sequence[Imported], rejects: Path | None) -> list[str]:
     """Returns what the first lines say: assumed time zones, and jobs that were left out."""
-    from dovetail.traces.loss import LEFT_OUT_MAX, loss_of, total
+    import polars as pl
+
+    from dovetail.traces.loss import LEFT_OUT_MAX, loss_of, never_ran_note, total
 
     notes = list(dict.fromkeys(note for part in parts for note in part.notes))
+    idle = never_ran_note(pl.concat([part.refused for part in parts], how="diagonal"))
+    notes += [idle] if idle else []
     loss = total([loss_of(part) for part in parts])
     if loss.exceeds(LEFT_OUT_MAX):
         where = f"{rejects} lists" if rejects is not None else "--rejects FILE writes"

@@ -80,7 +80,7 @@ def _held_until(load: RecordedLoad, times_s: Floats) -> Floats:
     if not len(load.t_s):
         return np.zeros(len(times_s))
     steps = np.diff(load.t_s) * load.held[:-1]
-    return np.interp(times_s, load.t_s, np.concatenate([[0.0], np.cumsum(steps)]))
+    return np.asarray(np.interp(times_s, load.t_s, np.concatenate([[0.0], np.cumsum(steps)])))
 
 
 def _shares(held: Floats, whole: Floats, kind: Ints, kinds: int) -> tuple[float | None, ...]:
