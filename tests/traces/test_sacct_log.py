@@ -92,7 +92,7 @@ def test_every_row_is_used_joined_or_rejected(month: Import) -> None:
     # GPU jobs that waited in vain are no rows of steps or headers.
     assert kinds.count("never ran") == never + instant > 30
     assert (
-        f"note: {never + instant} GPU jobs were submitted and never ran ({never} never started, "
+        f"\n{never + instant} GPU jobs were submitted and never ran ({never} never started, "
         f"{instant} zero duration), after 47.0 h of waiting" in month.output
     )
 

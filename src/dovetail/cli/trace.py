@@ -122,6 +122,7 @@ def import_command(
 
     from dovetail.traces.canonical import write_apart
     from dovetail.traces.importing import import_rows, import_rows_apart, sniff
+    from dovetail.traces.loss import never_ran_note
     from dovetail.traces.rejects import write_rejects
 
     name = format_name or sniff(files[0])
@@ -133,17 +134,17 @@ def import_command(
             if apart
             else {"": import_rows(files, name, options=options, origin=origin, **treat)}
         )
+    refused = pl.concat([p.refused for p in parts.values()], how="diagonal")
     if rejects is not None:
-        write_rejects(
-            pl.concat([p.refused for p in parts.values()], how="diagonal"), files, rejects
-        )
+        write_rejects(refused, files, rejects)
+    last = never_ran_note(refused)
     notes = import_notes(list(parts.values()), rejects)
     if not apart:
-        write_and_print({out: parts[""].trace}, name, as_json, notes)
+        write_and_print({out: parts[""].trace}, name, as_json, notes, last)
         return
     make_folder(out.parent)
     written = write_apart({vc: part.trace for vc, part in parts.items()}, out)
-    print_summary(written, name, as_json, notes)
+    print_summary(written, name, as_json, notes, last)
 
 
 _ONLY_FOR = {
