@@ -46,7 +46,7 @@ def found(trace: Trace) -> Utilization:
 def test_what_was_held_is_over_the_whole_window_of_the_log() -> None:
     # From the submission at hour 7 to the end at hour 17: type a holds 2 of 4 GPUs for 4 h and
     # for 1.5 h, type b both of its GPUs for 5 h.
-    trace = log([8, 10, 12], [12, 11.5, 17], ["a", "a", "b"])
+    trace = log([8, 10, 12], [12, 11.5, 17], ["A", "a", "b"])
     held = found(trace)
     assert (held.from_s, held.until_s) == (7 * HOUR_S, 17 * HOUR_S)
     assert [(r.gpu_type, r.installed_gpus) for r in held.rows] == [("", 6), ("a", 4), ("b", 2)]

@@ -45,7 +45,7 @@ def utilization(trace: Trace) -> Utilization | None:
         return UtilizationRow(name, gpus, mean, by_hour, by_day)
 
     rows = [row("", load, cluster.installed_gpus)]
-    wanted = np.array(trace.jobs.gpu_type.texts())
+    wanted = np.array([text.lower() for text in trace.jobs.gpu_type.texts()])
     for name, gpus in _gpus_by_type(cluster).items():
         part = trace.take(np.flatnonzero(wanted == name))
         rows.append(row(name, _load(part, gpus), gpus))
