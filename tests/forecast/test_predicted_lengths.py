@@ -11,7 +11,15 @@ from builders import Row, trace_of
 from dovetail.core.errors import InputError
 from dovetail.core.job import Floats
 from dovetail.core.trace import COMPLETED, ENDS, Trace
-from dovetail.forecast.accuracy import evaluate, moments_of, predict_held_out, predict_online
+from dovetail.forecast.accuracy import (
+    evaluate,
+    evaluate_limits,
+    has_later_limits,
+    moments_of,
+    notes,
+    predict_held_out,
+    predict_online,
+)
 from dovetail.forecast.bands import EVIDENCE, NEW_USER, PLENTY, SOME, UNSEEN, Bands
 from dovetail.forecast.boosted import FIRST, NOTHING_KNOWN_S, Boosted
 from dovetail.forecast.forecasts import parse_forecast
@@ -288,6 +296,32 @@ def test_ours_has_the_smaller_mean_error_than_the_forest_on_later_jobs() -> None
     assert ours is not None
     assert forest is not None
     assert ours < forest
+
+
+def test_limits_are_scored_on_the_later_jobs_that_have_one() -> None:
+    rows = [Row(1, 10.0 + 7 * i % 40, 100.0 * i, user="ann") for i in range(20)]
+    trace = trace_of(*rows)
+    assert not has_later_limits(trace)
+    with pytest.raises(InputError, match="no job to be predicted has a time limit"):
+        evaluate_limits(trace)
+    # The last four jobs are predicted: one has no limit, the others twice their run time.
+    limits_s = np.append(2 * trace.duration_s[:-1], np.inf)
+    limited = replace(trace, jobs=replace(trace.jobs, time_limit_s=limits_s))
+    found = evaluate_limits(limited).errors
+    ran_s = trace.duration_s[16:19]
+    assert (found.jobs, found.near, found.in_band) == (3, 0.0, None)
+    assert (found.mean_s, found.median_s) == (ran_s.mean(), np.median(ran_s))
+    assert found.rank_correlation == pytest.approx(1.0)
+    online = evaluate(limited, "boosted", "online")
+    assert (online.errors.jobs, online.with_limit.jobs) == (4, 3)
+    told = " ".join(notes(limited, [online, evaluate_limits(limited)]))
+    assert "a run uses boosted, online, and limit for policies that reserve GPUs: 95%" in told
+    assert "Of the 4 jobs to predict, 1 have no limit" in told
+    assert "limits rank jobs better than the predictions" in told and "--forecast limit" in told
+    # Limits in the wrong order are not recommended.
+    wrong = replace(trace, jobs=replace(trace.jobs, time_limit_s=1e4 / trace.duration_s))
+    told = " ".join(notes(wrong, [evaluate(wrong, "boosted", "online"), evaluate_limits(wrong)]))
+    assert "rank jobs better" not in told
 
 
 def test_held_out_predictions_learn_nothing_from_the_later_jobs() -> None:

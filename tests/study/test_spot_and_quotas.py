@@ -217,6 +217,18 @@ def test_the_first_line_says_what_a_limit_does_and_to_how_many() -> None:
     )
 
 
+def test_the_first_line_says_how_many_had_a_longer_limit_or_none() -> None:
+    limits_s = (1800.0, 3600.0, 3601.0, 7200.0, float("inf"))
+    rows = trace_of(*(Row(1, 60.0, time_limit_s=limit_s) for limit_s in limits_s))
+    found = asked(rows, Cluster.parse("1x2"), Grid(time_limit="1h"))
+    # An hour is not more than an hour.
+    assert "0 longer jobs" in found.notes[0]
+    assert "2 jobs had a longer limit and 1 none of their own" in found.notes[0]
+    within = trace_of(Row(1, 60.0, time_limit_s=3600.0))
+    found = asked(within, Cluster.parse("1x2"), Grid(time_limit="1h"))
+    assert "longer limit" not in found.notes[0]
+
+
 def test_a_row_without_spot_stops_nobody() -> None:
     cell = GridCell("as is", Setting(Cluster.parse("1x1"), "fifo"))
     stops = outcome_of(Premise(batch_and_ann(), Options(cell.setting.cluster)), cell).stops

@@ -79,7 +79,7 @@ def test_every_row_is_used_joined_or_rejected(month: Import) -> None:
     assert dict(month.rejects["reason"].value_counts().iter_rows()) == rejected
     # The steps of jobs do not bury what a reader looks for.
     kinds = month.rejects["kind"].to_list()
-    assert kinds == sorted(kinds, key=("lost job", "no GPU job", "step").index)
+    assert kinds == sorted(kinds, key=("lost job", "never ran", "no GPU job", "step").index)
     assert set(kinds[-rejected["job step"] :]) == {"step"}
     never, instant = rejected["never started"], rejected["zero duration"]
     rows = sum(max(1, len(job.attempts)) for job in month.jobs)
@@ -89,6 +89,12 @@ def test_every_row_is_used_joined_or_rejected(month: Import) -> None:
     assert 0 < damaged <= 30 and rejected["repeated header"] == 6
     assert never == sum(not job.attempts for job in month.jobs)
     assert instant == sum(bool(job.attempts) and ran_s(job) == 0 for job in month.jobs)
+    # GPU jobs that waited in vain are no rows of steps or headers.
+    assert kinds.count("never ran") == never + instant > 30
+    assert (
+        f"\n{never + instant} GPU jobs were submitted and never ran ({never} never started, "
+        f"{instant} zero duration), after 47.0 h of waiting" in month.output
+    )
 
 
 def test_sizes_types_and_run_times_are_those_of_the_jobs(month: Import) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -121,6 +122,7 @@ def import_command(
 
     from dovetail.traces.canonical import write_apart
     from dovetail.traces.importing import import_rows, import_rows_apart, sniff
+    from dovetail.traces.loss import never_ran_note
     from dovetail.traces.rejects import write_rejects
 
     name = format_name or sniff(files[0])
@@ -132,17 +134,17 @@ def import_command(
             if apart
             else {"": import_rows(files, name, options=options, origin=origin, **treat)}
         )
+    refused = pl.concat([p.refused for p in parts.values()], how="diagonal")
     if rejects is not None:
-        write_rejects(
-            pl.concat([p.refused for p in parts.values()], how="diagonal"), files, rejects
-        )
+        write_rejects(refused, files, rejects)
+    last = never_ran_note(refused)
     notes = import_notes(list(parts.values()), rejects)
     if not apart:
-        write_and_print({out: parts[""].trace}, name, as_json, notes)
+        write_and_print({out: parts[""].trace}, name, as_json, notes, last)
         return
     make_folder(out.parent)
     written = write_apart({vc: part.trace for vc, part in parts.items()}, out)
-    print_summary(written, name, as_json, notes)
+    print_summary(written, name, as_json, notes, last)
 
 
 _ONLY_FOR = {
@@ -185,7 +187,7 @@ def _read_options(format_name: str, reader: ReaderOptions) -> ReadOptions:
 def describe(
     file: Path, cluster: str | None, load: float | None, plots: Path | None, as_json: bool
 ) -> None:
-    """Describe a trace: job sizes, run times, outcomes, arrivals and offered load.
+    """Describe a trace: job sizes, run times, outcomes, arrivals, utilization and offered load.
 
     \b
     Example:
@@ -194,12 +196,14 @@ def describe(
     from rich.console import Console
 
     from dovetail.study.left_out import lost_rows
+    from dovetail.study.utilization import utilization
     from dovetail.traces.describe import describe as described
     from dovetail.traces.describe_text import WIDTH, print_description
     from dovetail.traces.transform import gpus_for_load
 
     loaded = open_any(file)
     summary = described(loaded, None if cluster is None else gpus_of(cluster))
+    summary = replace(summary, utilization=utilization(loaded))
     fitting = None if load is None else gpus_for_load(loaded, load)
     written: list[Path] = []
     if plots is not None:
@@ -278,14 +282,16 @@ for _command in (convert, slice_command, scale):
 
 @trace.command()
 @click.argument("file", type=FILE)
-@shown_option(
-    "--methods", default="boosted,forest,median,mean,overall", help="Methods to evaluate."
+@click.option(
+    "--methods",
+    help="Methods to evaluate, as in boosted,limit. Default: all that predict, and the users' "
+    "time limits where jobs have them.",
 )
 @shown_option("--train", default=0.8, help="Share of jobs to learn from, the earliest.")
 @shown_option("--seed", default=0, help="Seed of all that is drawn.")
 @json_option
-def forecast(file: Path, methods: str, train: float, seed: int, as_json: bool) -> None:
-    """Measure how well run times can be predicted from earlier jobs.
+def forecast(file: Path, methods: str | None, train: float, seed: int, as_json: bool) -> None:
+    """Measure how well run times can be predicted from earlier jobs, and by the users' limits.
 
     The errors are those of the later jobs. "held out" learns only from the first jobs, as in the
     A-SRPT paper; "online" also learns during the run, like `--forecast predicted`.
@@ -294,23 +300,37 @@ def forecast(file: Path, methods: str, train: float, seed: int, as_json: bool) -
     Example:
       dovetail trace forecast month.csv --methods boosted,median
     """
-    from dovetail.forecast.accuracy import PROTOCOLS, evaluate
+    from dovetail.forecast.accuracy import (
+        LIMIT,
+        PROTOCOLS,
+        evaluate,
+        evaluate_limits,
+        has_later_limits,
+        notes,
+    )
+    from dovetail.forecast.predicted import METHODS
 
     loaded = open_any(file)
+    chosen = [*METHODS, *([LIMIT] if has_later_limits(loaded, train) else [])]
+    if methods is not None:
+        chosen = [name for name in map(str.strip, methods.split(",")) if name]
     accuracies = []
-    for method in filter(None, (m.strip() for m in methods.split(","))):
+    for method in chosen:
+        if method == LIMIT:
+            accuracies.append(evaluate_limits(loaded, train))
+            continue
         for protocol in PROTOCOLS:
             with busy(f"{method}, {protocol}"):
                 accuracies.append(evaluate(loaded, method, protocol, share=train, seed=seed))
+    texts = notes(loaded, accuracies, train)
     if as_json:
-        click.echo(
-            json.dumps({"trace": loaded.name, "forecasts": [f.to_dict() for f in accuracies]})
-        )
+        rows = [one.to_dict() for one in accuracies]
+        click.echo(json.dumps({"trace": loaded.name, "forecasts": rows, "notes": texts}))
         return
-    _print_accuracies(accuracies)
+    _print_accuracies(accuracies, texts)
 
 
-def _print_accuracies(accuracies: list[Accuracy]) -> None:
+def _print_accuracies(accuracies: list[Accuracy], texts: list[str]) -> None:
     """Prints the errors of each method, in total and by the evidence on the jobs."""
     from rich.console import Console
     from rich.table import Table
@@ -331,6 +351,8 @@ def _print_accuracies(accuracies: list[Accuracy]) -> None:
         "rank corr.: 1 if jobs are in the right order of length, 0 if in none. in band: should be "
         "80 %."
     )
+    for text in texts:
+        console.print(text, highlight=False)
 
 
 def _cells(errors: Errors) -> tuple[str, ...]:
@@ -341,5 +363,5 @@ def _cells(errors: Errors) -> tuple[str, ...]:
         f"{errors.median_s:,.0f}",
         f"{errors.near:.0%}",
         f"{errors.rank_correlation:.2f}",
-        f"{errors.in_band:.0%}",
+        "-" if errors.in_band is None else f"{errors.in_band:.0%}",
     )

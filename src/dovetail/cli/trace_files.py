@@ -82,7 +82,11 @@ def import_notes(parts: Sequence[Imported], rejects: Path | None) -> list[str]:
 
 
 def write_and_print(
-    traces: dict[Path, Trace], source: str, as_json: bool, notes: Sequence[str] = ()
+    traces: dict[Path, Trace],
+    source: str,
+    as_json: bool,
+    notes: Sequence[str] = (),
+    last: str = "",
 ) -> None:
     """Writes traces and prints a summary."""
     from dovetail.traces.canonical import write_trace
@@ -90,16 +94,21 @@ def write_and_print(
     for path, trace in traces.items():
         with busy(f"writing {path.name}"):
             write_trace(trace, path)
-    print_summary(traces, source, as_json, notes)
+    print_summary(traces, source, as_json, notes, last)
 
 
 def print_summary(
-    traces: dict[Path, Trace], source: str, as_json: bool, notes: Sequence[str] = ()
+    traces: dict[Path, Trace],
+    source: str,
+    as_json: bool,
+    notes: Sequence[str] = (),
+    last: str = "",
 ) -> None:
-    """Prints the notes, and the written traces with the counts of excluded and changed rows."""
+    """Prints the notes, the written traces with the counts of rows not used, and a last note."""
     if as_json:
         rows = [{"path": str(p), "jobs": len(t), "counts": t.counts} for p, t in traces.items()]
-        click.echo(json.dumps({"source": source, "traces": rows, "notes": list(notes)}))
+        told = [*notes, last] if last else list(notes)
+        click.echo(json.dumps({"source": source, "traces": rows, "notes": told}))
         return
     for note in notes:
         click.echo(f"note: {note}")
@@ -107,6 +116,8 @@ def print_summary(
         click.echo(f"{path}: {len(trace):,} jobs ({source})")
         for what, count in trace.counts.items():
             click.echo(f"  {what}: {count:,}")
+    if last:
+        click.echo(last)
 
 
 def open_any(file: Path) -> Trace:

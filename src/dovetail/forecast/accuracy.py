@@ -4,13 +4,14 @@ Two protocols. "held out", as in the A-SRPT paper: learn from the first share of
 predict the rest without learning; jobs that had not ended when the first later one came are not
 used. "online", as in a run: each job is predicted on its submission from the jobs ended by then.
 Jobs start on submission and run as long as they did, since a trace has no queue. Both protocols
-measure the same jobs: the later ones.
+measure the same jobs: the later ones. The users' time limits are scored beside the predictions, on
+those of the later jobs that have one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -19,18 +20,21 @@ from numpy.typing import NDArray
 from dovetail.core.errors import InputError
 from dovetail.core.job import Floats, Ints
 from dovetail.core.trace import ENDS, Trace
+from dovetail.forecast.available import MOST, limited_share
 from dovetail.forecast.bands import EVIDENCE
-from dovetail.forecast.predicted import Predicted
+from dovetail.forecast.predicted import DEFAULT, Predicted
 from dovetail.forecast.running_statistics import Moments
 
 PROTOCOLS = ("held out", "online")
+LIMIT, NO_LEARNING = "limit", "no learning"
+"""The method that is the users' time limits, and its protocol."""
 NEAR = 0.1
 """A prediction within this share of the truth counts as near."""
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Errors of predictions over some jobs, in seconds; None where there are no jobs."""
+    """Errors of predictions over some jobs, in seconds; None where there are no jobs or bands."""
 
     jobs: int
     mean_s: float | None = None
@@ -42,13 +46,17 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The errors of one method on a trace, and the seconds of learning and predicting."""
+    """The errors of one method on a trace, and the seconds of learning and predicting.
+
+    `with_limit` are those of the jobs that have a time limit.
+    """
 
     method: str
     protocol: str
     seconds: float
     errors: Errors
     by_evidence: dict[str, Errors]
+    with_limit: Errors
 
     def to_dict(self) -> dict[str, object]:
         """Returns plain values."""
@@ -108,15 +116,7 @@ def evaluate(
     trace: Trace, method: str, protocol: str, *, share: float = 0.8, seed: int = 0
 ) -> Accuracy:
     """Returns the errors of a method on the jobs after the first share. Raises InputError."""
-    if not 0 < share < 1:
-        raise InputError("--train", f"it must lie between 0 and 1, not {share:g}")
-    first = int(len(trace) * share)
-    if not 0 < first < len(trace):
-        raise InputError(
-            trace.name or "trace",
-            f"{len(trace)} jobs are too few to learn from some and predict others",
-            "take a longer trace, or another --train",
-        )
+    first = _first_later(trace, share)
     began = perf_counter()
     forecast = Predicted(trace.jobs, method, seed)
     if protocol == "online":
@@ -134,7 +134,71 @@ def evaluate(
             name: errors(predictions, trace.duration_s, later & (predictions.evidence == level))
             for level, name in enumerate(EVIDENCE)
         },
+        errors(predictions, trace.duration_s, later & np.isfinite(trace.jobs.time_limit_s)),
     )
+
+
+def has_later_limits(trace: Trace, share: float = 0.8) -> bool:
+    """True if a job after the first share has a time limit. Raises InputError."""
+    return bool(np.isfinite(trace.jobs.time_limit_s[_first_later(trace, share) :]).any())
+
+
+def evaluate_limits(trace: Trace, share: float = 0.8) -> Accuracy:
+    """Returns the errors of the users' limits on the later jobs with one. Raises InputError."""
+    limit_s, first = trace.jobs.time_limit_s, _first_later(trace, share)
+    if not has_later_limits(trace, share):
+        raise InputError(
+            f"--methods {LIMIT}", "no job to be predicted has a time limit", "leave it out"
+        )
+    rows = np.isfinite(limit_s) & (np.arange(len(trace)) >= first)
+    guesses = replace(Predictions.none(len(trace)), guess_s=limit_s)
+    found = replace(errors(guesses, trace.duration_s, rows), in_band=None)
+    return Accuracy(LIMIT, NO_LEARNING, 0.0, found, {}, found)
+
+
+def notes(trace: Trace, found: Sequence[Accuracy], share: float = 0.8) -> list[str]:
+    """Returns which method a run uses, which jobs the limits are scored on, and who ranks better.
+
+    Limits and predictions are compared on the same jobs, online as in a run.
+    """
+    limited = limited_share(trace.jobs)
+    text = f"By default (--forecast available) a run uses {DEFAULT}, online"
+    if limited >= MOST:
+        text += f", and {LIMIT} for policies that reserve GPUs: {limited:.0%} of jobs have one"
+    texts = [f"{text}."]
+    limits = next((one.errors for one in found if one.method == LIMIT), None)
+    if limits is None:
+        return texts
+    whole = len(trace) - _first_later(trace, share)
+    if whole > limits.jobs:
+        texts.append(
+            f"Of the {whole:,} jobs to predict, {whole - limits.jobs:,} have no limit: the row of "
+            f"{LIMIT} leaves them out."
+        )
+    for one in found:
+        ours, theirs = one.with_limit.rank_correlation or 0.0, limits.rank_correlation or 0.0
+        default = (one.method, one.protocol) == (DEFAULT, "online")
+        if default and round(theirs, 2) > round(ours, 2):
+            texts.append(
+                "On this log the users' limits rank jobs better than the predictions (rank "
+                f"correlation {theirs:.2f}, {DEFAULT} {ours:.2f} on the same jobs): try "
+                f"--forecast {LIMIT}."
+            )
+    return texts
+
+
+def _first_later(trace: Trace, share: float) -> int:
+    """Returns the first job to predict. Raises InputError."""
+    if not 0 < share < 1:
+        raise InputError("--train", f"it must lie between 0 and 1, not {share:g}")
+    first = int(len(trace) * share)
+    if not 0 < first < len(trace):
+        raise InputError(
+            trace.name or "trace",
+            f"{len(trace)} jobs are too few to learn from some and predict others",
+            "take a longer trace, or another --train",
+        )
+    return first
 
 
 def errors(predictions: Predictions, ran_s: Floats, rows: NDArray[np.bool_]) -> Errors:

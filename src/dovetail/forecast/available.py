@@ -24,7 +24,7 @@ def available(policy: Policy, jobs: JobTable) -> str:
     """Returns the forecast that a site has for a policy: `limit`, `predicted` or `unknown`."""
     if "length" not in policy.knows:
         return "unknown"
-    limits = reserves(policy) and _limited_share(jobs) >= MOST
+    limits = reserves(policy) and limited_share(jobs) >= MOST
     return "limit" if limits else "predicted"
 
 
@@ -33,7 +33,8 @@ def resolved(forecast: str, policy: Policy, jobs: JobTable) -> str:
     return available(policy, jobs) if forecast == AVAILABLE else forecast
 
 
-def _limited_share(jobs: JobTable) -> float:
+def limited_share(jobs: JobTable) -> float:
+    """Returns the share of the jobs that have a time limit."""
     return float(np.isfinite(jobs.time_limit_s).mean()) if len(jobs) else 0.0
 
 
@@ -45,7 +46,7 @@ def lengths_missing(forecast: str, policies: Sequence[Policy], jobs: JobTable) -
     planners = [name_of(policy) for policy in predicted if reserves(policy)]
     texts = []
     if planners:
-        share = _limited_share(jobs)
+        share = limited_share(jobs)
         few = "No job has a time limit" if not share else f"{share:.0%} of jobs have a time limit"
         texts.append(
             f"{few}, so {', '.join(planners)} cannot plan by limits as Slurm does and gets "

@@ -383,6 +383,20 @@ def _limited(premise: Premise, limit_s: float) -> str:
     return (
         f"A limit of {limit_s / HOUR_S:g} h: {number_of(int(longer.sum()), 'longer job')} of "
         f"{hours} GPU-hours {fate}{'' if premise.exempt else ', as Slurm does'}."
+        f"{_limits_before(trace, limit_s)}"
+    )
+
+
+def _limits_before(trace: Trace, limit_s: float) -> str:
+    """Returns how many jobs had a longer time limit or none, "" if limits say nothing."""
+    own_s = trace.jobs.time_limit_s
+    without = int(np.isinf(own_s).sum())
+    more = int((own_s > limit_s).sum()) - without
+    if not more and (not without or without == len(trace)):
+        return ""
+    return (
+        f" {number_of(more, 'job')} had a longer limit and {without:,} none of their own: Slurm "
+        "may refuse or hold the former until their users ask for less, here all are submitted."
     )
 
 

@@ -15,6 +15,10 @@ from dovetail.traces.hardware import GpuTypeRow, cluster_of_log, gpu_type_rows
 from dovetail.traces.loss import import_sentence
 from dovetail.traces.transform import offered_load
 
+DATED = "as the log writes its times, or UTC: no --timezone"
+UNDATED = "counted from second 0, taken as a Monday 00:00"
+"""The clocks of hours and weekdays where the time zone is not known."""
+
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 CLASSES = ((1, 1), (2, 4), (5, 8), (9, 16), (17, 0))
@@ -82,8 +86,13 @@ class LimitSummary:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalSummary:
-    """Statistics of arrivals, by the clocks of the site, or of a trace that begins on a Monday."""
+    """Statistics of arrivals by the clock that is named: a time zone, or `DATED` or `UNDATED`.
 
+    `first_hour` is that of `by_hour`, counted from a Monday 00:00.
+    """
+
+    clock: str
+    first_hour: int
     per_hour: float
     gap_median_s: float
     gap_variation: float
@@ -91,6 +100,33 @@ class ArrivalSummary:
     by_hour_of_day: tuple[float, ...]
     by_weekday: tuple[float, ...]
     by_hour: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UtilizationRow:
+    """The GPU-seconds that jobs held over those installed: of one GPU type, "" for all.
+
+    A share is None in an hour or on a weekday that does not occur.
+    """
+
+    gpu_type: str
+    installed_gpus: int
+    mean: float
+    by_hour_of_day: tuple[float | None, ...]
+    by_weekday: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Utilization:
+    """What jobs held from the first submission to the last end of a log, by its record.
+
+    The first row is of all jobs. `incomplete_jobs` have no wait or no end, and are not counted.
+    """
+
+    from_s: float
+    until_s: float
+    incomplete_jobs: int
+    rows: tuple[UtilizationRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +160,8 @@ class Description:
     counts: dict[str, int]
     imported: str
     """What became of the rows of the log, or that nobody knows."""
+    utilization: Utilization | None = None
+    """None where the log has no record of starts, or does not tell its cluster."""
 
     def to_dict(self) -> dict[str, object]:
         """Returns all values in JSON types; an infinite load becomes None."""
@@ -160,7 +198,7 @@ def describe(trace: Trace, gpus: int | None = None) -> Description:
         sizes=_sizes(trace, hours),
         durations=_durations(trace),
         ends=_ends(trace, hours),
-        arrivals=_arrivals(submit, _on_clocks(trace)),
+        arrivals=_arrivals(submit, clock_s(trace, submit), _clock(trace)),
         load=None if gpus is None else _load(trace, gpus),
         gpu_types=types,
         cluster=cluster_of_log(trace),
@@ -243,21 +281,32 @@ def _ends(trace: Trace, hours: Floats) -> tuple[EndRow, ...]:
     )
 
 
-def _on_clocks(trace: Trace) -> Floats:
+def clock_s(trace: Trace, times_s: Floats) -> Floats:
+    """Returns times of a trace in seconds since a Monday 00:00 on the clocks of its site."""
     origin = trace.imported
     epoch_s, zone = (None, "") if origin is None else (origin.epoch_s, origin.zone)
-    return wall_clock_s(trace.jobs.submit_s, epoch_s, zone)
+    return wall_clock_s(times_s, epoch_s, zone)
 
 
-def _arrivals(submit: Floats, clock_s: Floats) -> ArrivalSummary:
-    hour = (clock_s // HOUR_S).astype(np.int64)
+def _clock(trace: Trace) -> str:
+    """Returns the clock of hours and weekdays as a text."""
+    origin = trace.imported
+    if origin is None or origin.epoch_s is None:
+        return UNDATED
+    return origin.zone or DATED
+
+
+def _arrivals(submit: Floats, on_clock_s: Floats, clock: str) -> ArrivalSummary:
+    hour = (on_clock_s // HOUR_S).astype(np.int64)
     first_hour = int(hour.min())
     by_hour = np.bincount(hour - first_hour)
     gaps = np.diff(submit)
-    clock = np.arange(first_hour, first_hour + len(by_hour))
-    day_hours, week_hours = clock % 24, clock // 24 % 7
+    hours = np.arange(first_hour, first_hour + len(by_hour))
+    day_hours, week_hours = hours % 24, hours // 24 % 7
     mean_gap = float(gaps.mean()) if len(gaps) else 0.0
     return ArrivalSummary(
+        clock=clock,
+        first_hour=first_hour,
         per_hour=len(submit) / len(by_hour),
         gap_median_s=float(np.median(gaps)) if len(gaps) else 0.0,
         gap_variation=float(gaps.std() / mean_gap) if mean_gap else 0.0,

@@ -19,7 +19,7 @@ from dovetail.traces.describe import (
     class_rows,
     gpu_seconds_by_day,
 )
-from dovetail.traces.describe_text import WEEKDAYS
+from dovetail.traces.describe_text import WEEKDAYS, clock_words
 from dovetail.traces.output_file import write_output
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _over_time(axes: Axes, d: Description) -> None:
 def _day_cycle(axes: Axes, d: Description) -> None:
     """Draws mean arrivals by hour of day, for weekdays and for weekends."""
     jobs = np.asarray(d.arrivals.by_hour, dtype=np.float64)
-    clock = int(d.first_submit_s // HOUR_S) + np.arange(len(jobs))
+    clock = d.arrivals.first_hour + np.arange(len(jobs))
     weekend = clock // 24 % 7 >= 5
     for colour, label, rows in (
         (COLOURS[0], f"{WEEKDAYS[0]} to {WEEKDAYS[4]}", ~weekend),
@@ -166,7 +166,7 @@ def _day_cycle(axes: Axes, d: Description) -> None:
             hours = np.maximum(np.bincount(clock[rows] % 24, minlength=24), 1)
             mean = np.bincount(clock[rows] % 24, weights=jobs[rows], minlength=24) / hours
             axes.stairs(mean, np.arange(25), color=colour, label=label, linewidth=1.6)
-    axes.set(xlabel="hour of day (second 0 is a Monday 00:00)", ylabel="jobs an hour")
+    axes.set(xlabel=f"hour of day ({clock_words(d.arrivals.clock)})", ylabel="jobs an hour")
     axes.set(title="Arrivals by hour of day", xlim=(0, 24))
     axes.set_ylim(0, axes.get_ylim()[1] * 1.15)
     axes.set_xticks(range(0, 25, 3))

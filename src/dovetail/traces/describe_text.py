@@ -9,7 +9,15 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.core.units import DAY_S, HOUR_S
-from dovetail.traces.describe import LITTLE_OF_LIMIT, QUANTILES, Description, LoadSummary
+from dovetail.traces.describe import (
+    DATED,
+    LITTLE_OF_LIMIT,
+    QUANTILES,
+    UNDATED,
+    Description,
+    LoadSummary,
+    Utilization,
+)
 
 WIDTH = 80
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -22,6 +30,8 @@ def print_description(d: Description, console: Console) -> None:
     parts: list[RenderableType] = [_head(d), _sizes(d), _durations(d), _ends(d), _arrivals(d)]
     if d.cluster or any(row.gpu_type for row in d.gpu_types):
         parts.append(_gpu_types(d))
+    if d.utilization is not None:
+        parts.append(_utilization(d.utilization))
     if d.load is not None:
         parts.append(_load(d.load))
     if d.counts:
@@ -110,16 +120,14 @@ def _sizes(d: Description) -> Group:
 
 def _gpu_types(d: Description) -> Group:
     """Returns the types, and the cluster that fits as an option to paste."""
-    heads = ("jobs", "GPU-hours", "in use", "peak GPUs", "nodes", "GPUs a node")
+    heads = ("jobs", "GPU-hours", "peak GPUs", "nodes", "GPUs a node")
     table = _table(*heads, text="GPU type")
     for row in d.gpu_types:
         told = (row.peak_gpus, row.nodes, row.gpus_per_node)
-        gpus = row.nodes * row.gpus_per_node or row.peak_gpus
         table.add_row(
             row.gpu_type or "any",
             f"{row.jobs:,}",
             f"{row.gpu_hours:,.0f}",
-            f"{row.gpu_hours / (gpus * d.span_days * 24):.0%}" if gpus and d.span_days else "-",
             *(f"{n:,}" if n else "-" for n in told),
         )
     lines = []
@@ -157,8 +165,36 @@ def _arrivals(d: Description) -> Text:
         f"half the gaps under {span(a.gap_median_s)}\n"
         f"by hour of day  00 {_bars(a.by_hour_of_day)} 23   ({low:.1f} to {high:.1f} an hour)\n"
         f"by weekday      {days}\n"
-        "(hours and weekdays count from second 0, taken as a Monday 00:00)"
+        f"(hours and weekdays {clock_words(a.clock)})"
     )
+
+
+def clock_words(clock: str) -> str:
+    """Returns the clock of hours and weekdays in words."""
+    return clock if clock in (DATED, UNDATED) else f"on the clocks of {clock}"
+
+
+def _utilization(u: Utilization) -> Group:
+    """Returns the share of the GPUs that was held: by type, and by hour and weekday of each."""
+    hours = _table("GPUs", "mean", text="GPU type")
+    hours.add_column("00 by hour of day 23", no_wrap=True)
+    days = _table(*WEEKDAYS, text="GPU type")
+    for name in ("least", "most"):
+        hours.add_column(name, justify="right", no_wrap=True)
+    for row in u.rows:
+        name = row.gpu_type or "all"
+        known = [(share, i) for i, share in enumerate(row.by_hour_of_day) if share is not None]
+        ends = (f"{share:.0%} ({hour:02})" for share, hour in (min(known), max(known)))
+        bars = _bars(tuple(share or 0.0 for share in row.by_hour_of_day))
+        hours.add_row(name, f"{row.installed_gpus:,}", f"{row.mean:.0%}", bars, *ends)
+        days.add_row(name, *("-" if s is None else f"{s:.0%}" for s in row.by_weekday))
+    left_out = f"; {u.incomplete_jobs:,} jobs without a complete record are not counted"
+    window = (
+        f"held GPU-seconds over those of the cluster that fits, from the first\n"
+        f"submission to the last end, {span(u.until_s - u.from_s)}"
+        f"{left_out if u.incomplete_jobs else ''}"
+    )
+    return Group(_titled("Utilization", hours), Text(), days, Text(f"({window})"))
 
 
 def _rate(jobs: float) -> str:

@@ -10,17 +10,22 @@ import polars as pl
 
 from dovetail.core.errors import InputError
 from dovetail.core.trace import ImportRecord, Trace
+from dovetail.core.units import HOUR_S
 from dovetail.traces.assemble import Imported
 
 LEFT_OUT_MAX = 0.01
 """The share of jobs or GPU-hours that may be left out without a word in the first line."""
 
-NO_LOSS = frozenset(
+NEVER_RAN = frozenset(
+    ("array not started", "not started yet", "never started", "never scheduled", "zero duration")
+)
+"""Reasons under which a job was submitted and held no GPU."""
+
+NO_LOSS = NEVER_RAN | frozenset(
     (
         *("job step", "damaged line of a job step", "damaged line of a job that has another"),
         *("repeated header", "line above the header", "not a line of sacct"),
-        *("array not started", "not started yet", "never started", "never scheduled"),
-        *("no GPU", "zero duration", "part of a checkpointed job"),
+        *("no GPU", "part of a checkpointed job"),
     )
 )
 """Reasons under which no job that held GPUs is lost."""
@@ -76,6 +81,20 @@ def loss_of(imported: Imported) -> Loss:
     reasons = dict(lost["reason"].value_counts().sort("reason").iter_rows())
     whole_s = gpu_seconds(trace) + gpu_s
     return Loss(lost.height, gpu_s, len(trace) + lost.height, whole_s, reasons)
+
+
+def never_ran_note(refused: pl.DataFrame) -> str:
+    """Returns how many rejected GPU jobs never ran, and how long they waited, "" if none."""
+    jobs = refused.filter(pl.col("reason").is_in(list(NEVER_RAN)) & (pl.col("gpus") > 0))
+    if jobs.is_empty():
+        return ""
+    reasons = dict(jobs["reason"].value_counts().sort("reason").iter_rows())
+    why = ", ".join(f"{n:,} {reason}" for reason, n in reasons.items())
+    waited_h = float(jobs["stayed_s"].fill_nan(None).clip(lower_bound=0.0).sum()) / HOUR_S
+    return (
+        f"{jobs.height:,} GPU jobs were submitted and never ran ({why}), after {waited_h:,.1f} h "
+        "of waiting in all, as far as the log dates them: no policy is given them."
+    )
 
 
 def total(losses: Sequence[Loss]) -> Loss:

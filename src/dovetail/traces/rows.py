@@ -82,8 +82,17 @@ class Rows:
     origin_s: float | None = None
 
 
-REFUSED = pl.Schema({"line": pl.Int64, "reason": pl.String, "gpu_s": pl.Float64})
-"""A rejected row: its line from 1, why, and the GPU-seconds it had; null where not known."""
+REFUSED = pl.Schema(
+    {
+        "line": pl.Int64,
+        "reason": pl.String,
+        "gpu_s": pl.Float64,
+        "gpus": pl.Float64,
+        "stayed_s": pl.Float64,
+    }
+)
+"""A rejected row: its line from 1, why, the GPU-seconds it had, the GPUs that it asked for, and the
+seconds from when it was eligible (else submitted) to its end; null where not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +111,21 @@ class Refusals:
 
 def refused_rows(frame: pl.DataFrame, reason: pl.Expr) -> pl.DataFrame:
     """Returns the rows of a frame of (some) canonical columns as rejected rows."""
-    has_work = {"gpus", "duration_s"} <= set(frame.columns)
-    work = pl.col("gpus") * pl.col("duration_s") if has_work else pl.lit(None)
-    line = pl.col("line") if "line" in frame.columns else pl.lit(None)
+    known = [name for name in ("line", "gpus", "duration_s", "end_s") if name in frame.columns]
+    line, gpus, duration_s, end_s = (
+        pl.col(name) if name in known else pl.lit(None, pl.Float64)
+        for name in ("line", "gpus", "duration_s", "end_s")
+    )
+    part = pl.col("gpu_part").fill_null(1.0) if "gpu_part" in frame.columns else pl.lit(1.0)
+    since = [pl.col(name) for name in ("eligible_s", "submit_s") if name in frame.columns]
+    since_s = pl.coalesce(since) if since else pl.lit(None, pl.Float64)
     shown = [pl.col("file")] if "file" in frame.columns else []
     return frame.select(
         line.cast(pl.Int64).alias("line"),
         reason.cast(pl.String).alias("reason"),
-        work.cast(pl.Float64).alias("gpu_s"),
+        (gpus * duration_s).cast(pl.Float64).alias("gpu_s"),
+        (gpus * part).cast(pl.Float64).alias("gpus"),
+        (end_s - since_s).cast(pl.Float64).alias("stayed_s"),
         *shown,
     )
 
