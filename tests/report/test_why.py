@@ -13,7 +13,7 @@ from dovetail.core.job import Labels
 from dovetail.core.switching import Switching
 from dovetail.core.trace import Recorded
 from dovetail.record.result import Comparison
-from dovetail.report.changes import changes
+from dovetail.report.changes import changes, is_off
 from dovetail.report.comparison_tables import OFF, changes_tables
 from dovetail.report.report import comparison_report
 from dovetail.report.tables import why_view
@@ -142,4 +142,12 @@ def test_changes_of_groups_are_beside_the_log() -> None:
     # Mean JCT in the log: 86400, three of 300 and 93490 s.
     assert row["recorded_s"] == pytest.approx((86400 + 900 + 93490) / 5)
     assert row["recorded_total_s"] == pytest.approx(row["jct_s"] * 5 - 180790)
-    assert row["replay_off"] is False
+    assert row["replay_off"] is True
+
+
+def test_an_error_of_more_than_half_of_the_change_is_marked() -> None:
+    comparison = beside_a_log()
+    pairs = pl.DataFrame({"base": [100.0], "ours": [0.0], "recorded": [49.0]})
+    for recorded, marked in ((49.0, True), (51.0, False), (151.0, True)):
+        frame = pairs.with_columns(pl.lit(recorded).alias("recorded"))
+        assert frame.select(is_off(comparison, "base", "ours")).item() == marked

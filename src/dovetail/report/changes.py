@@ -12,6 +12,10 @@ RECORDED_COLUMNS = ("recorded_s", "recorded_total_s", "replay_off")
 """What a change has beside it where there is a record."""
 
 
+MUCH = 0.5
+"""The part of a change above which an error of the replay makes it doubtful."""
+
+
 def recorded_of(comparison: Comparison, column: str) -> pl.DataFrame | None:
     """Returns job_id and `recorded`, a column of the record; None without one beside a baseline."""
     if RECORDED not in comparison.results or comparison.baseline == RECORDED:
@@ -20,11 +24,11 @@ def recorded_of(comparison: Comparison, column: str) -> pl.DataFrame | None:
 
 
 def is_off(comparison: Comparison, base: str, ours: str) -> pl.Expr:
-    """True if the replay is farther from the record than the policy is from the replay."""
+    """True if the replay's error is more than `MUCH` of what the policy changes."""
     if comparison.baseline != comparison.site:
         return pl.lit(value=False)
     off = (pl.col(base) - pl.col("recorded")).sum().abs()
-    return off > (pl.col(ours) - pl.col(base)).sum().abs()
+    return off > MUCH * (pl.col(ours) - pl.col(base)).sum().abs()
 
 
 def paired(result: RunResult, base: RunResult) -> pl.DataFrame:

@@ -173,8 +173,8 @@ WHY_HEADS = (
 SHARED = (ColumnHead("share"), ColumnHead("wait less"), ColumnHead("longer"))
 RECORDED_WAIT = (ColumnHead("recorded wait", "recorded"), ColumnHead("saved from it", "saved"))
 RECORDED_JCT = (ColumnHead("recorded JCT", "recorded"), ColumnHead("job-hours from it", "total"))
-OFF = "replay off by more"
-"""The note on a group in which the replay is farther from the log than the policy from it."""
+OFF = "replay far off"
+"""The note on a group in which the error of the replay is more than half of the change."""
 
 
 def _why_table(found: Why, number: int) -> PageTable:

@@ -210,8 +210,8 @@ def _payers_words(comparison: Comparison) -> str:
     if comparison.replay_error is None or comparison.baseline != comparison.site:
         return text
     marked = (
-        f"Groups marked “{OFF}”: there the replay of {base} is farther from the log than the "
-        "policy from the replay."
+        f"Groups marked “{OFF}”: there the replay of {base} differs from the log by more than half "
+        "of the change."
     )
     return " ".join(part for part in (text, far_sizes(comparison), marked) if part)
 

@@ -377,7 +377,7 @@ def why_view(found: Why) -> Group:
             "the waiting of all jobs of the row together."
         )
     if found.table.get_column("replay_off", default=pl.Series([False])).any():
-        meaning += " *: the replay is farther from the log than that, so it may be its error."
+        meaning += " *: the replay errs by more than half of that, so it may be its error."
     return _apart([Text(found.words), table, Text(meaning)])
 
 
