@@ -1,7 +1,11 @@
 """The sentence on the replay of the site's scheduler against the log."""
 
-from dovetail.record.replay_error import Deviation, GroupDeviation, ReplayError
-from dovetail.report.replay_words import replay_sentence
+from dataclasses import replace
+
+import pytest
+
+from dovetail.record.replay_error import Departure, Deviation, GroupDeviation, ReplayError
+from dovetail.report.replay_words import departure_lines, replay_sentence
 
 
 def group(name: str, recorded_s: float, replayed_s: float) -> GroupDeviation:
@@ -45,3 +49,18 @@ def test_a_small_error_of_the_mean_does_not_hide_the_sizes_that_are_far_off() ->
 def test_sizes_that_are_near_are_not_named() -> None:
     near = error(group("1", 3600.0, 3780.0), group("2-4", 10.0, 60.0))
     assert "mean wait +5 %; 50 % of starts" in replay_sentence(near, "slurm")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said", "unsaid"),
+    [
+        (1, "kept it for another job", "no node"),
+        (8, "no node with enough, or kept them", "kept it"),
+    ],
+)
+def test_a_job_of_one_gpu_always_fits_where_a_gpu_is_free(
+    gpus: int, said: str, unsaid: str
+) -> None:
+    departure = Departure(60.0, "7", gpus, 60.0, 3600.0, "free in the replay")
+    (line,) = departure_lines(replace(error(), departures=(departure,)))
+    assert said in line and unsaid not in line

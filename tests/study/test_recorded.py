@@ -13,9 +13,10 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.trace import Trace
 from dovetail.core.units import DAY_S
 from dovetail.record.result import IF_KNOWN, POLICY, RECORDED
+from dovetail.report.report import comparison_report
 from dovetail.study.compare import Replication, compare
 from dovetail.study.options import Options
-from dovetail.study.recorded import interrupted, recorded_run
+from dovetail.study.recorded import interrupted, record_notes, recorded_run
 
 KNOWN = Options(Cluster.parse(CLUSTER))
 AVAILABLE = replace(KNOWN, forecast="available")
@@ -239,6 +240,14 @@ def test_lost_gpus_are_counted_by_their_causes() -> None:
     (note,) = interrupted(with_causes())
     assert "6 times" in note and "1 with a failed node, 1 by a requeue, 3 for a reason" in note
     assert interrupted(busy_trace()) == []
+
+
+def test_a_record_may_exceed_the_gpus_only_where_runs_are_not_listed() -> None:
+    (note,) = [n for n in record_notes(with_causes()) if "may exceed" in n]
+    assert note.startswith("The log does not list the runs of 1 restarted job:")
+    listed_only = with_causes().take(np.array([0, 1]))
+    assert not any("may exceed" in n for n in record_notes(listed_only))
+    assert "may exceed" not in comparison_report(one_process(four_jobs(), ["fifo"], TWO_GPUS))
 
 
 def test_the_runs_of_a_job_are_drawn_when_they_were() -> None:

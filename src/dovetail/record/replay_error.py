@@ -22,7 +22,7 @@ APART_S = 300.0
 """Starts that differ by more are departures: ten of Slurm's default backfill intervals."""
 FIRST_DEPARTURES = 10
 
-BUSY = "busy"
+BUSY, FREE = "busy", "free in the replay"
 WHY = {
     "reservation": "the log names a reservation for it",
     "free in the log": "the log had enough free GPUs of its type but did not start it: drained "
@@ -31,11 +31,13 @@ WHY = {
     "log: priorities",
     "overtook in the log": "it started before jobs for the same GPUs, submitted earlier, in the "
     "log: priorities, or GPUs that they could not use",
-    "free in the replay": "the replay had enough free GPUs of its type but no node with enough, or "
+    FREE: "the replay had enough free GPUs of its type but no node with enough, or "
     "kept them for another job",
     BUSY: "its GPUs were held by other jobs, which follows from earlier differences",
 }
 """The sentence for each reason why a start differs."""
+KEPT = "the replay had a free GPU of its type but kept it for another job"
+"""The sentence for `FREE` where a job asks for one GPU, which fits on any node with a free one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,11 @@ class Departure:
     recorded_start_s: float
     replayed_start_s: float
     why: str
+
+    @property
+    def because(self) -> str:
+        """Returns the sentence for the reason."""
+        return KEPT if self.why == FREE and self.gpus == 1 else WHY[self.why]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +218,7 @@ def _departures(
             "reservation",
             "free in the log",
             "overtaken in the log",
-            "free in the replay",
+            FREE,
             "overtook in the log",
         ],
         BUSY,

@@ -169,15 +169,18 @@ WHY_HEADS = (
     ColumnHead("wait before", "wait"),
     ColumnHead("after", "wait"),
     ColumnHead("saved", "saved"),
-    ColumnHead("share"),
-    ColumnHead("wait less"),
-    ColumnHead("longer"),
 )
+SHARED = (ColumnHead("share"), ColumnHead("wait less"), ColumnHead("longer"))
+RECORDED_WAIT = (ColumnHead("recorded wait", "recorded"), ColumnHead("saved from it", "saved"))
+RECORDED_JCT = (ColumnHead("recorded JCT", "recorded"), ColumnHead("job-hours from it", "total"))
+OFF = "replay far off"
+"""The note on a group in which the error of the replay is more than half of the change."""
 
 
 def _why_table(found: Why, number: int) -> PageTable:
     """Returns the waiting saved by size and length."""
     most_s = max(abs(float(saved_s)) for saved_s in found.table["saved_s"])
+    logged = "recorded_wait_s" in found.table.columns
     rows = []
     for row in found.table.to_dicts():
         saved_s = float(row["saved_s"])
@@ -186,17 +189,26 @@ def _why_table(found: Why, number: int) -> PageTable:
             Cell(count(row["jobs"]), row["jobs"]),
             *(_time(row[key]) for key in ("base_wait_s", "wait_s")),
             Cell(_job_hours(saved_s), saved_s, kind=kind, share=abs(saved_s) / (most_s or 1.0)),
-            Cell(percent(row["share"]), row["share"]),
-            *(Cell(count(row[key]), row[key]) for key in ("gain", "lose")),
         ]
-        rows.append(TableRow(f"{size_words(row['group'])}, {row['length']}", cells))
-    return PageTable(f"why-{number + 1}", WHY_HEADS, rows, found.table)
+        if logged:
+            cells += _beside(row["recorded_wait_s"], row["recorded_saved_s"])
+        else:
+            cells.append(Cell(percent(row["share"]), row["share"]))
+            cells += [Cell(count(row[key]), row[key]) for key in ("gain", "lose")]
+        name = f"{size_words(row['group'])}, {row['length']}"
+        rows.append(TableRow(name, cells, OFF if row.get("replay_off") else ""))
+    heads = [*WHY_HEADS, *(RECORDED_WAIT if logged else SHARED)]
+    return PageTable(f"why-{number + 1}", heads, rows, found.table)
 
 
 def _losers(users: pl.DataFrame, sizes: pl.DataFrame) -> str:
     frame, what = (users, "users") if len(users) else (sizes, "sizes")
     loss, gain = frame.filter(pl.col("ratio") > 1.005), frame.filter(pl.col("ratio") < 0.995)
-    return f"{len(loss):,} of {len(frame):,} {what} lose, {len(gain):,} gain"
+    words = f"{len(loss):,} of {len(frame):,} {what} lose, {len(gain):,} gain"
+    if "recorded_total_s" not in frame.columns:
+        return words
+    turned = frame.filter(pl.col("total_s") * pl.col("recorded_total_s") < 0)
+    return f"{words}; against the log {len(turned):,} of them the other way round"
 
 
 CHANGE_HEADS = (
@@ -217,11 +229,22 @@ def _changes_of(comparison: Comparison, name: str, number: int) -> Iterable[Titl
         gainers = frame.filter(pl.col("total_s") <= 0).tail(TOP_CHANGES)
         shown = [*losers.to_dicts(), *gainers.to_dicts()]
         most_s = max(abs(row["total_s"]) for row in shown)
-        rows = [TableRow(group_name(row["group"]), _change_cells(row, most_s)) for row in shown]
+        rows = [
+            TableRow(
+                group_name(row["group"]),
+                _change_cells(row, most_s),
+                OFF if row.get("replay_off") else "",
+            )
+            for row in shown
+        ]
         title = SPLIT_NAMES[label]
         listed = PageTable(
             f"changes-{number + 1}-by-{label}",
-            [ColumnHead(title), *CHANGE_HEADS],
+            [
+                ColumnHead(title),
+                *CHANGE_HEADS,
+                *(RECORDED_JCT if "recorded_s" in frame.columns else []),
+            ],
             rows,
             frame,
             more=f"the {len(rows)} that change most" if len(rows) < len(frame) else "",
@@ -238,7 +261,13 @@ def _change_cells(row: dict[str, float], most_s: float) -> list[Cell]:
         Cell(signed(row["change_s"]), row["change_s"]),
         _time(row["base_s"]),
         _time(row["jct_s"]),
+        *(_beside(row["recorded_s"], row["recorded_total_s"]) if "recorded_s" in row else []),
     ]
+
+
+def _beside(mean_s: float | None, total_s: float) -> list[Cell]:
+    """Returns what the log has, and what it differs by."""
+    return [_time(mean_s), Cell(_job_hours(total_s), total_s)]
 
 
 def signed(seconds: float) -> str:

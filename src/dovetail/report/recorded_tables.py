@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from dovetail.record.replay_error import WHY, ReplayError
+from dovetail.record.replay_error import ReplayError
 from dovetail.record.result import RECORDED, Comparison, RunResult
 from dovetail.report.page import Cell, ColumnHead, PageTable, TableRow
 from dovetail.report.replay_words import departure_lines, later_words, replay_sentence
@@ -91,7 +91,7 @@ def _departures(error: ReplayError) -> PageTable:
             "job_id": d.job_id,
             "gpus": d.gpus,
             "later_s": d.replayed_start_s - d.recorded_start_s,
-            "why": WHY[d.why],
+            "why": d.because,
         }
         for d in error.departures
     ]
@@ -102,7 +102,7 @@ def _departures(error: ReplayError) -> PageTable:
                 Cell(d.job_id, is_words=True),
                 Cell(f"{d.gpus:g}", d.gpus),
                 Cell(later_words(d), is_words=True),
-                Cell(WHY[d.why], is_words=True),
+                Cell(d.because, is_words=True),
             ],
         )
         for d in error.departures

@@ -7,13 +7,13 @@ from math import inf
 
 from dovetail.record.replay_error import (
     APART_S,
-    WHY,
     Departure,
     Deviation,
     GroupDeviation,
     ReplayError,
 )
-from dovetail.report.words import count, duration, factor, is_far, percent
+from dovetail.record.result import Comparison
+from dovetail.report.words import count, duration, factor, is_far, percent, short_names
 
 DEPARTURES_SHOWN = 1
 """How many departures the terminal names; the report names all that were kept."""
@@ -66,6 +66,29 @@ def _who(what: str, group: str) -> str:
     return f"with {group} GPU{'s' * (group != '1')}"
 
 
+def far_sizes(comparison: Comparison) -> str:
+    """Returns for which sizes the baseline, as the replay of the log, misses the waits by far."""
+    error = comparison.replay_error
+    if error is None or comparison.baseline != comparison.site:
+        return ""
+    far = [g for g in error.by_size if is_far(g.wait.recorded_s, g.wait.replayed_s)]
+    parts = [
+        f"for jobs {_who('size', g.group)}{_times(g.wait)}, {duration(g.wait.replayed_s)} instead "
+        f"of {duration(g.wait.recorded_s)}"
+        for g in far
+    ]
+    if not parts:
+        return ""
+    return (
+        f"The replay of {_short(comparison)} waits unlike the log: {'; '.join(parts)}. "
+        "What these jobs gain or lose may be the replay's error."
+    )
+
+
+def _short(comparison: Comparison) -> str:
+    return short_names(comparison.results).get(comparison.baseline, comparison.baseline)
+
+
 def _times(wait: Deviation) -> str:
     return f" ({factor(wait.replayed_s / wait.recorded_s)})" if wait.recorded_s else ""
 
@@ -88,7 +111,7 @@ def departure_lines(error: ReplayError, most: int = DEPARTURES_SHOWN) -> list[st
             f"They first differ {duration(departure.t_s - error.first_s)} after the first "
             f"submission: job {departure.job_id} "
             f"({departure.gpus:g} GPU{'s' * (departure.gpus > 1)}) starts "
-            f"{later_words(departure)} in the replay: {WHY[departure.why]}."
+            f"{later_words(departure)} in the replay: {departure.because}."
         )
     if error.whys:
         parts = ", ".join(f"{why} {count(number)}" for why, number in error.whys)

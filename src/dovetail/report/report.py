@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dovetail.record.result import RECORDED, Comparison, RunResult
 from dovetail.report import plots
 from dovetail.report.comparison_tables import (
+    OFF,
     changes_tables,
     option_table,
     ranking_table,
@@ -25,6 +26,7 @@ from dovetail.report.order import best_of, is_told, names_in_order
 from dovetail.report.page import CHART_SCRIPTS, Picture, render
 from dovetail.report.page_data import page_json
 from dovetail.report.recorded_tables import recorded_tables
+from dovetail.report.replay_words import far_sizes
 from dovetail.report.run_tables import IMPORT_UNKNOWN, group_tables, import_table, numbers_tables
 from dovetail.report.words import (
     bounds_text,
@@ -54,9 +56,7 @@ CAPTIONS = {
     ),
     "queue": (
         "Jobs waiting and GPUs held",
-        "Means over each instant drawn; the pointer reads the greatest too. A log tells of a job "
-        "that was restarted only when it ended and how long it held GPUs: recorded, it holds them "
-        "at its end, so the record may exceed the GPUs that there are.",
+        "Means over each instant drawn; the pointer reads the greatest too.",
     ),
     "nodes": ("Nodes over time", "Share of each node's GPUs that jobs hold."),
     "where": (
@@ -203,10 +203,17 @@ def _watched(comparison: Comparison) -> set[str]:
 
 def _payers_words(comparison: Comparison) -> str:
     base = short_names(comparison.results).get(comparison.baseline, comparison.baseline)
-    return (
+    text = (
         f"Compared with {base}; the groups that lose most come first. Job-hours weigh a change by "
         "the jobs that it meets: jobs x change of their mean JCT."
     )
+    if comparison.replay_error is None or comparison.baseline != comparison.site:
+        return text
+    marked = (
+        f"Groups marked “{OFF}”: there the replay of {base} differs from the log by more than half "
+        "of the change."
+    )
+    return " ".join(part for part in (text, far_sizes(comparison), marked) if part)
 
 
 def _where(result: RunResult) -> str:

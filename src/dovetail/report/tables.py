@@ -341,6 +341,10 @@ def waits(comparison: Comparison, split: str = "size_class") -> Table:
     return table
 
 
+WHY_HEADS = ("wait before", "after", "saved", "share", "sooner", "later")
+WHY_RECORDED = ("recorded", "before", "after", "saved", "from log")
+
+
 def why_view(found: Why) -> Group:
     """Returns why a policy differs from the baseline: whose waiting it saves or costs."""
     from rich.text import Text
@@ -348,20 +352,37 @@ def why_view(found: Why) -> Group:
     table = plain_table()
     table.add_column("GPUs", no_wrap=True)
     table.add_column("hold them", no_wrap=True)
-    for head in ("jobs", "wait before", "after", "saved", "share", "sooner", "later"):
+    logged = "recorded_wait_s" in found.table.columns
+    for head in ("jobs", *(WHY_RECORDED if logged else WHY_HEADS)):
         table.add_column(head, justify="right", no_wrap=True)
     for row in by_size(found.table):
-        waits = [duration(_float(row[key])) for key in ("base_wait_s", "wait_s")]
-        numbers = [count(_float(row[key])) for key in ("gain", "lose")]
+        keys = ("recorded_wait_s", "base_wait_s", "wait_s")[not logged :]
+        waits = [_wait(row[key]) for key in keys]
         saved = saved_words(_float(row["saved_s"]))
-        share = _tight(_float(row["share"]))
+        if logged:
+            numbers = [saved_words(_float(row["recorded_saved_s"]))]
+        else:
+            counts = (count(_float(row[key])) for key in ("gain", "lose"))
+            numbers = [_tight(_float(row["share"])), *counts]
+        saved += " *" * bool(row.get("replay_off"))
         first = [str(row["group"]), str(row["length"]), count(_float(row["jobs"]))]
-        table.add_row(*_cells([*first, *waits, saved, share, *numbers]))
+        table.add_row(*_cells([*first, *waits, saved, *numbers]))
     meaning = (
         "saved: waiting of all jobs of the row together; share: of all that is saved; sooner and "
         "later: jobs that wait more than a minute less, or longer."
     )
+    if logged:
+        meaning = (
+            "before, saved: against the baseline; recorded, from log: against the log; saved is "
+            "the waiting of all jobs of the row together."
+        )
+    if found.table.get_column("replay_off", default=pl.Series([False])).any():
+        meaning += " *: the replay errs by more than half of that, so it may be its error."
     return _apart([Text(found.words), table, Text(meaning)])
+
+
+def _wait(seconds: object) -> str:
+    return MISSING if seconds is None else duration(_float(seconds))
 
 
 def _float(value: object) -> float:

@@ -9,6 +9,8 @@ import polars as pl
 
 from dovetail.core.policy import registered
 from dovetail.record.result import RECORDED, Comparison, RunResult
+from dovetail.report.changes import is_off, recorded_of
+from dovetail.report.replay_words import far_sizes
 from dovetail.report.words import size_order
 
 LENGTHS_S = (600.0, 3600.0, 14400.0)
@@ -22,7 +24,8 @@ class Why:
 
     `table` has a row for each size and length: group, length, jobs, base_wait_s and wait_s (means),
     saved_s (of all its jobs together, below zero if lost), share (of all that is saved), gain and
-    lose (jobs that wait less or longer by more than a minute).
+    lose (jobs that wait less or longer by more than a minute). With a record also recorded_wait_s
+    (its mean), recorded_saved_s (against it) and replay_off (`is_off`).
     """
 
     policy: str
@@ -46,6 +49,14 @@ def why(comparison: Comparison, policy: str) -> Why | None:
         return None
     ours, base = comparison.results[policy], comparison.results[against]
     pairs = _paired(ours, base)
+    record, beside = recorded_of(comparison, "wait_s"), dict[str, pl.Expr]()
+    if record is not None:
+        pairs = pairs.join(record, on="job_id", how="left", maintain_order="left")
+        beside = {
+            "recorded_wait_s": pl.col("recorded").mean().round(3),
+            "recorded_saved_s": (pl.col("recorded") - pl.col("wait_s")).sum().round(3),
+            "replay_off": is_off(comparison, "base_wait_s", "wait_s"),
+        }
     if not len(pairs):
         return None
     total_s = float(pairs["saved_s"].sum())
@@ -57,14 +68,33 @@ def why(comparison: Comparison, policy: str) -> Why | None:
             pl.col("saved_s").sum().round(3),
             (pl.col("saved_s") > CLEAR_S).sum().cast(pl.Int64).alias("gain"),
             (pl.col("saved_s") < -CLEAR_S).sum().cast(pl.Int64).alias("lose"),
+            **beside,
         )
         .with_columns((pl.col("saved_s") / (abs(total_s) or 1.0)).round(6).alias("share"))
         .select(
-            "group", "length", "jobs", "base_wait_s", "wait_s", "saved_s", "share", "gain", "lose"
+            "group",
+            "length",
+            "jobs",
+            "base_wait_s",
+            "wait_s",
+            "saved_s",
+            "share",
+            "gain",
+            "lose",
+            *beside,
         )
         .sort("saved_s", "group", "length", descending=[True, False, False])
     )
-    return Why(policy, against, _words(ours, base, table, total_s), table)
+    words = " ".join(
+        part
+        for part in (
+            _words(ours, base, table, total_s),
+            far_sizes(comparison),
+            _against_the_log(table),
+        )
+        if part
+    )
+    return Why(policy, against, words, table)
 
 
 def _paired(ours: RunResult, base: RunResult) -> pl.DataFrame:
@@ -101,11 +131,14 @@ def _words(ours: RunResult, base: RunResult, table: pl.DataFrame, total_s: float
     verb = "saves" if total_s > 0 else "costs"
     jobs, gain, lose = (int(table[column].sum()) for column in ("jobs", "gain", "lose"))
     first = table.row(0 if total_s > 0 else len(table) - 1, named=True)
-    share = abs(float(first["share"]))
+    share = f"{abs(float(first['share'])):.0%}"
+    if "recorded_saved_s" in first:
+        logged_s = float(first["recorded_saved_s"])
+        share += f", {saved_words(float(first['saved_s']))}; from the log {saved_words(logged_s)}"
     text = (
         f"{_idea(ours)} Against {_name(base)} it {verb} {abs(total_s) / 3600:,.0f} h of waiting: "
         f"{gain:,} of {jobs:,} jobs wait less, {lose:,} longer. The largest part ("
-        f"{share:.0%}) is of jobs of {size_words(str(first['group']))} that hold them "
+        f"{share}) is of jobs of {size_words(str(first['group']))} that hold them "
         f"{first['length']}"
     )
     stops = [int(run.number("preemptions") or 0) for run in (ours, base)]
@@ -113,6 +146,14 @@ def _words(ours: RunResult, base: RunResult, table: pl.DataFrame, total_s: float
         f"{text}. Jobs overtaken by a later one: {overtaken(ours.jobs):,} (before "
         f"{overtaken(base.jobs):,}); runs cut short: {stops[0]:,} (before {stops[1]:,})."
     )
+
+
+def _against_the_log(table: pl.DataFrame) -> str:
+    if "recorded_saved_s" not in table.columns:
+        return ""
+    total_s = float(table["recorded_saved_s"].sum())
+    verb = "saves" if total_s > 0 else "costs"
+    return f"Against the log itself it {verb} {abs(total_s) / 3600:,.0f} h."
 
 
 def _name(result: RunResult) -> str:

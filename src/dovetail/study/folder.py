@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dovetail.record.replay_error import WHY, ReplayError
+from dovetail.record.replay_error import ReplayError
 from dovetail.record.result import IF_KNOWN, Comparison, RunResult
 from dovetail.report.words import comparison_sentence
 from dovetail.study.run import write_tables
@@ -125,7 +125,7 @@ def replay_error_dict(error: ReplayError | None) -> dict[str, object] | None:
     return {
         **asdict(error),
         "numbers": [{**asdict(d), "error": d.error} for d in error.numbers],
-        "departures": [{**asdict(d), "because": WHY[d.why]} for d in error.departures],
+        "departures": [{**asdict(d), "because": d.because} for d in error.departures],
         "whys": dict(error.whys),
     }
 

@@ -12,12 +12,20 @@ from dovetail.record.result import Comparison
 from dovetail.report.words import duration
 
 GUIDE = "docs/guides/which-policy.md"
+NO_PLANS = "bf_min_prio_reserve=4000000000"
+"""What makes Slurm hold no GPUs free for jobs that wait: no priority is as high."""
+RECIPE = (
+    "slurm:priority_weight_job_size=100000000,small_relative_to_time=true,bf_window=4320,"
+    f"{NO_PLANS}"
+)
 BY_ORDER = (
-    "near it by configuration alone: PriorityFlags=SMALL_RELATIVE_TO_TIME with a large "
-    "PriorityWeightJobSize, or QOS of short MaxWall with a higher PriorityWeightQOS"
+    "in part by configuration alone: PriorityFlags=SMALL_RELATIVE_TO_TIME, a large "
+    f"PriorityWeightJobSize and SchedulerParameters={NO_PLANS}, without which backfill keeps GPUs "
+    f"for wide jobs; measure it: `dovetail compare LOG --forecast limit -p 'slurm {RECIPE} sjf'`. "
+    "Or QOS of short MaxWall with a higher PriorityWeightQOS"
 )
 BY_QOS = (
-    "not with configuration alone; near it: PreemptType=preempt/qos with PreemptMode=REQUEUE, and "
+    "not with configuration alone; in part: PreemptType=preempt/qos with PreemptMode=REQUEUE, and "
     "two or three QOS from short to long jobs"
 )
 NOT_AT_ALL = "not with configuration alone"
@@ -47,7 +55,10 @@ def on_slurm(comparison: Comparison) -> list[str]:
         return [f"{text}."]
     if ON_SLURM.get(name) in (BY_ORDER, BY_QOS):
         text += _thirds(comparison, first.policy)
-    return [f"{text}. As measured: `{_command(comparison, first.policy)}`. Lines to copy: {GUIDE}."]
+    return [
+        f"{text}. Its order alone, while Slurm still decides who starts where: "
+        f"`{_command(comparison, first.policy)}`. Lines to copy: {GUIDE}."
+    ]
 
 
 def _command(comparison: Comparison, policy: str) -> str:

@@ -148,9 +148,24 @@ def interrupted(trace: Trace) -> list[str]:
     ]
 
 
+def unlisted(trace: Trace) -> list[str]:
+    """Returns how the record draws jobs that restarted, if the log does not list their runs."""
+    record = trace.recorded
+    if record is None:
+        return []
+    jobs = int(((record.restarts > 0) & ~record.is_listed).sum())
+    if not jobs:
+        return []
+    return [
+        f"The log does not list the runs of {jobs:,} restarted job{'s' * (jobs != 1)}: over time "
+        "the record draws the wait first and the GPUs held at the end, so it may exceed the GPUs "
+        "that there are."
+    ]
+
+
 def record_notes(trace: Trace) -> list[str]:
     """Returns what is said of the record below a comparison."""
-    return [*held_back(trace), *interrupted(trace)]
+    return [*held_back(trace), *interrupted(trace), *unlisted(trace)]
 
 
 def by_hour(jobs: pl.DataFrame, clock_s: Floats) -> dict[str, pl.DataFrame]:
