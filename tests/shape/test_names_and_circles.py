@@ -53,6 +53,12 @@ def named() -> Iterator[str]:
             yield cls
 
 
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """Pytest imports them by their file name, so the second would not run."""
+    counts = Counter(path.name for path in (ROOT / "tests").rglob("*.py"))
+    assert [each for each, n in counts.items() if n > 1 and each not in ("conftest.py",)] == []
+
+
 def test_classes_of_live_and_train_are_named_by_the_glossary_or_by_plain_words() -> None:
     known = glossary_words() | plain_words()
     strange = {cls: [w for w in words_of(cls) if not is_form_of(w, known)] for cls in named()}
