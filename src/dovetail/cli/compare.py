@@ -114,10 +114,13 @@ def compare(
 
 
 def _check_use(windows: int, by: str, as_json: bool) -> None:
+    from dovetail.core.errors import InputError
     from dovetail.report.waits_by import check_split
 
     refuse_unused("--window-days", "--windows", used=windows > 0)
-    check_split(by, as_json=as_json)
+    check_split(by)
+    if by and as_json:
+        raise InputError("--by", "--json has the waits of every group already", "leave one out")
 
 
 def _opened(
@@ -248,6 +251,7 @@ def _print(comparison: Comparison, as_json: bool, reason: Why | None = None, by:
         views.append(why_view(reason))
     if by:
         views.append(waits_by(comparison, by))
-    for number, view in enumerate(views):
-        click.echo("\n" * bool(number), nl=False)
+    show(views[0])
+    for view in views[1:]:
+        click.echo()
         show(view)

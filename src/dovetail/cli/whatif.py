@@ -182,12 +182,11 @@ def _defaults(base: str) -> tuple[str, ...]:
 
 def _check_use(target: str, nodes: str, gpu_type: str, by: str, cells: Sequence[GridCell]) -> None:
     from dovetail.core.errors import InputError
-    from dovetail.study.whatif_split import SPLITS
+    from dovetail.report.waits_by import check_split
 
     if target and nodes:
         raise InputError("--nodes", "--target looks for the number of nodes", "leave one out")
-    if by and by not in SPLITS:
-        raise InputError("--by", f"'{by}' splits no waits", f"one of {', '.join(SPLITS)}")
+    check_split(by)
     if by and target:
         raise InputError("--by", "--target has no such table", "leave one out")
     if gpu_type and not target:

@@ -21,7 +21,7 @@ from dovetail.report.run_tables import (
     sorted_groups,
     split_titles,
 )
-from dovetail.report.why import Why, size_words, why
+from dovetail.report.why import Why, why
 from dovetail.report.words import (
     MISSING,
     count,
@@ -31,6 +31,7 @@ from dovetail.report.words import (
     percent,
     power_words,
     short_names,
+    size_words,
 )
 
 TOP_CHANGES = 6

@@ -13,7 +13,7 @@ from dovetail.record.replay_error import (
     ReplayError,
 )
 from dovetail.record.result import Comparison
-from dovetail.report.words import count, duration, factor, is_far, percent, short_names
+from dovetail.report.words import count, duration, factor, is_far, percent, short_names, size_words
 
 DEPARTURES_SHOWN = 1
 """How many departures the terminal names; the report names all that were kept."""
@@ -63,7 +63,7 @@ def _worst(error: ReplayError) -> str:
 def _who(what: str, group: str) -> str:
     if what == "queue":
         return f"in queue {group}"
-    return f"with {group} GPU{'s' * (group != '1')}"
+    return f"with {size_words(group)}"
 
 
 def far_sizes(comparison: Comparison) -> str:

@@ -31,6 +31,7 @@ from dovetail.report.words import (
     run_sentence,
     short_names,
     size_order,
+    size_words,
     spelled_words,
 )
 
@@ -173,7 +174,7 @@ def replay_errors(error: ReplayError) -> Table:
     for head in ("jobs", "wait, log", "replay", "JCT, log", "replay"):
         table.add_column(head, justify="right", no_wrap=True)
     sizes = sorted(error.by_size, key=lambda g: size_order(g.group))
-    groups = [("1 GPU" if g.group == "1" else f"{g.group} GPUs", g) for g in sizes]
+    groups = [(size_words(g.group), g) for g in sizes]
     queues = error.by_queue if len(error.by_queue) > 1 else ()
     groups += [(f"queue {g.group}", g) for g in queues[:SPLIT_ROWS]]
     for title, group in groups:

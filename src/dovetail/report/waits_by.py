@@ -18,12 +18,10 @@ SPLITS = {"queue": "queue", "account": "account", "user": "user", "size": "size_
 GROUPS_MAX = 12
 
 
-def check_split(by: str, *, as_json: bool) -> None:
-    """Raises InputError for what splits no waits, and for JSON, which has them all."""
+def check_split(by: str) -> None:
+    """Raises InputError for what splits no waits."""
     if by and by not in SPLITS:
         raise InputError("--by", f"'{by}' splits no waits", f"one of {', '.join(SPLITS)}")
-    if by and as_json:
-        raise InputError("--by", "--json has the waits of every group already", "leave one out")
 
 
 def waits_by(comparison: Comparison, by: str) -> Group:

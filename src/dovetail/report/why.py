@@ -11,7 +11,7 @@ from dovetail.core.policy import registered
 from dovetail.record.result import RECORDED, Comparison, RunResult
 from dovetail.report.changes import is_off, recorded_of
 from dovetail.report.replay_words import far_sizes
-from dovetail.report.words import size_order
+from dovetail.report.words import size_order, size_words
 
 LENGTHS_S = (600.0, 3600.0, 14400.0)
 LENGTHS = ("up to 10 min", "up to 1 h", "up to 4 h", "over 4 h")
@@ -166,11 +166,6 @@ def _idea(result: RunResult) -> str:
     if entry is None:
         return f"{_name(result)}."
     return f"{_name(result)}: {entry.summary}"
-
-
-def size_words(size_class: str) -> str:
-    """Returns `1 GPU`, `2-4 GPUs`."""
-    return "1 GPU" if size_class == "1" else f"{size_class} GPUs"
 
 
 def by_size(table: pl.DataFrame) -> list[dict[str, object]]:

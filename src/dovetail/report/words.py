@@ -148,6 +148,11 @@ def _base(name: str) -> str:
     return tail.partition(":")[0] if head.endswith(".py") and tail else head
 
 
+def size_words(size_class: str) -> str:
+    """Returns `1 GPU`, `2-4 GPUs`."""
+    return "1 GPU" if size_class == "1" else f"{size_class} GPUs"
+
+
 def size_order(size_class: str) -> tuple[float, str]:
     """Orders size classes by their least number: '0', '<1', '1', '2-4', '5-8', '>8' and '9+'."""
     number = re.search(r"\d+(?:\.\d+)?", size_class)

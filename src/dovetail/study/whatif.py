@@ -39,7 +39,7 @@ from dovetail.study.whatif_notes import (
     stop_notes,
     unused_gpus,
 )
-from dovetail.study.whatif_split import check_split, split_of
+from dovetail.study.whatif_split import check_named, split_of
 
 SOON_S = 10 * MINUTE_S
 """A one-GPU job that starts within this time is one that its owner waits for at the desk."""
@@ -149,7 +149,7 @@ def whatif(
     `processes` is the number of worker processes, 0 for one per core; the result does not depend
     on it. `by` splits the waits: one of `SPLITS`.
     """
-    check_split(premise.trace, by)
+    check_named(premise.trace, by)
     check_cells(premise, cells)
     with CellRunner(premise, processes, [c.setting.policy for c in cells]) as runner:
         outcomes = runner.run(cells, progress)

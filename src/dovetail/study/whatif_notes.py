@@ -14,8 +14,7 @@ from dovetail.core.trace import Trace
 from dovetail.forecast.available import lengths_missing
 from dovetail.record.metrics import size_class
 from dovetail.record.recorded import complete, recorded_wait_s
-from dovetail.report.why import size_words
-from dovetail.report.words import duration, is_far, size_order
+from dovetail.report.words import duration, is_far, size_order, size_words
 from dovetail.study.blocked_types import blocked_types
 from dovetail.study.cells import CellOutcome, Premise, scene_of
 from dovetail.study.changes import GridCell

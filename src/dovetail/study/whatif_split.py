@@ -11,11 +11,10 @@ from dovetail.core.errors import InputError
 from dovetail.core.job import Bools
 from dovetail.core.trace import Trace
 from dovetail.record.metrics import nearest_rank, size_class
+from dovetail.report.waits_by import SPLITS
 from dovetail.study.cells import CellOutcome
 from dovetail.study.changes import GridCell
 
-SIZE = "size"
-SPLITS = ("queue", "account", "user", SIZE)
 SPLIT_COLUMNS: Mapping[str, type[pl.DataType]] = {
     "change": pl.String,
     "name": pl.String,
@@ -50,14 +49,14 @@ def split_of(
     return pl.DataFrame(rows, schema=dict(SPLIT_COLUMNS))
 
 
-def check_split(trace: Trace, by: str) -> None:
+def check_named(trace: Trace, by: str) -> None:
     """Raises InputError if the jobs have no such names."""
     if by and not any(_names(trace, by)):
-        raise InputError("--by", f"the jobs of the trace name no {by}", f"as in --by {SIZE}")
+        raise InputError("--by", f"the jobs of the trace name no {by}", "as in --by size")
 
 
 def _names(trace: Trace, by: str) -> list[str]:
-    if by == SIZE:
+    if SPLITS[by] == "size_class":
         return size_class(trace.jobs.asked_gpus)
     texts: list[str] = getattr(trace.jobs, by).texts()
     return texts
