@@ -81,13 +81,13 @@ def lengths_of(policy: Policy, forecast: str, jobs: JobTable) -> str:
 
 
 def lengths_words(policy: Policy, forecast: str, jobs: JobTable) -> str:
-    """Returns what a policy is told of job lengths, in words."""
+    """Returns the source of the job lengths that a policy gets, in words."""
     told = lengths_of(policy, forecast, jobs)
     return LENGTHS.get(told.partition(":")[0], told)
 
 
 def told_words(forecast: str, policy: Policy, jobs: JobTable) -> list[str]:
-    """Returns a note on the lengths that a policy is told, if that was left to us."""
+    """Returns a note on the lengths that a policy gets by default."""
     if forecast != AVAILABLE or lengths_of(policy, forecast, jobs) == "unknown":
         return []
     fixed = "length" not in policy.knows

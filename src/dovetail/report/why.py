@@ -161,7 +161,7 @@ def _name(result: RunResult) -> str:
 
 
 def _idea(result: RunResult) -> str:
-    """Returns what the policy says of itself: the first sentence of its page."""
+    """Returns the first sentence of the policy's page."""
     entry = registered().get(_name(result))
     if entry is None:
         return f"{_name(result)}."

@@ -1,4 +1,4 @@
-"""What a shadow tells a policy of job lengths: limits, nothing, or predictions from a log.
+"""The job lengths that a shadow gives a policy: limits, none, or predictions from a log.
 
 Predictions are those of `--forecast predicted` in a simulation, learned from the jobs of the log
 that had ended. Of requests only what both sides know counts: not CPUs, memory and GPU types.

@@ -13,7 +13,7 @@ from dovetail.report.words import duration
 
 GUIDE = "docs/guides/which-policy.md"
 NO_PLANS = "bf_min_prio_reserve=4000000000"
-"""What makes Slurm hold no GPUs free for jobs that wait: no priority is as high."""
+"""A priority above all: Slurm then plans no GPUs for waiting jobs."""
 RECIPE = (
     "slurm:priority_weight_job_size=100000000,small_relative_to_time=true,bf_window=4320,"
     f"{NO_PLANS}"
@@ -62,7 +62,7 @@ def on_slurm(comparison: Comparison) -> list[str]:
 
 
 def _command(comparison: Comparison, policy: str) -> str:
-    """Returns the command that hands Slurm the order of a policy, told what it is told here."""
+    """Returns the command that hands Slurm the order of a policy, with the lengths used here."""
     name = policy.partition(":")[0]
     short = name if spell(parse_policy(name)) == policy else f"'{policy}'"
     forecasts = dict(comparison.table.select("policy", "forecast").iter_rows())

@@ -207,7 +207,7 @@ def is_from_slurm(trace: Trace) -> bool:
 
 
 def site_policy(trace: Trace) -> str:
-    """Returns the policy that a site runs as far as its log tells: Slurm's for sacct."""
+    """Returns the policy that a site probably runs: Slurm's for a log of sacct."""
     return SLURM if is_from_slurm(trace) else "backfill"
 
 

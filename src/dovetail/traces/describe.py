@@ -73,7 +73,7 @@ class LoadSummary:
 
 
 LITTLE_OF_LIMIT = 0.25
-"""A job that runs for less than this share of its time limit tells a backfill scheduler little."""
+"""The time limit of a job that runs for less than this share of it is of little use to backfill."""
 
 
 @dataclass(frozen=True, slots=True)
