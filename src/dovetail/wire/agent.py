@@ -62,7 +62,8 @@ class StartWorker(OnGpus):
     The worker is placed on GPU `gpu`, or on all `gpus` of this node. `share` is the part of each
     that it may use and `memory_bytes` the most it may hold of each (0: no bound). `rank`,
     `world_size`, `local_rank`, `group_rank` (of the node, among `group_world_size`) and `master`
-    are torchrun's, for plain processes, which see `local_gpus`.
+    are torchrun's, for plain processes, which see `local_gpus`. With `trains` its checkpoints are
+    in the subfolder of `lineage`.
     """
 
     job: int
@@ -94,6 +95,7 @@ class StartWorker(OnGpus):
     group_rank: int = 0
     group_world_size: int = 1
     begun: bool = False
+    lineage: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +131,36 @@ class Forget:
 class InventoryRequest:
     """The controller of this epoch is running, and requests the inventory.
 
-    Each request of a controller has a greater `serial` than those before it.
+    Each request of a controller has a greater `serial` than those before it. An agent that has
+    answered starts nothing any more by an order that was given before request `void_before`.
     """
 
     epoch: int
     serial: int = 0
+    void_before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """The lease of a node: its workers may run for `lease_s` from a heartbeat that was heard.
+
+    `incarnation` and `sent_s` are those of that heartbeat. Counted from its sending, by the clock
+    that wrote `sent_s`, however late this order comes. After that the workers have at most
+    `grace_s` to end.
+    """
+
+    lease_s: float
+    grace_s: float
+    incarnation: str
+    sent_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOrder:
-    """An order of the controller of an epoch: one of the fields is set."""
+    """An order of the controller of an epoch: one of the fields is set.
+
+    To a node with a lease a start says after which request for an inventory (`serial`) it came.
+    """
 
     epoch: int
     start: StartWorker | None = None
@@ -146,6 +168,8 @@ class AgentOrder:
     tell: NotifyWorkers | None = None
     forget: Forget | None = None
     hail: InventoryRequest | None = None
+    renew: Renew | None = None
+    serial: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,9 +287,11 @@ REPORTED_IN: Mapping[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The agent lives; sent about every second."""
+    """The agent lives; sent about every second. With a lease it says when, by its own clock."""
 
     node: int
+    incarnation: str = ""
+    sent_s: float = -1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from harness.node import Machine, Node
 from harness.processes import Process, Programs
-from harness.story import GPUS_PER_NODE, NODES
+from harness.story import GPUS_PER_NODE, NODES, Story
 from harness.trainers import Trainer, Trainers
 from harness.truth import Truth
 
@@ -75,18 +75,38 @@ class Floor(Protocol):
         """Returns what was really done of a job."""
         ...
 
+    def part(self, node: int, *, parted: bool) -> None:
+        """Cuts the workers on a node off from those elsewhere, or ends that."""
+        ...
+
 
 class Machines:
     """Nodes with an agent each, on which plain and elastic programs run."""
 
-    def __init__(self, line: Timeline, truth: Truth, rng: Random, send: Send) -> None:
+    def __init__(self, story: Story, line: Timeline, truth: Truth, rng: Random, send: Send) -> None:
         self._truth = truth
         self._programs = Programs(line, self, rng)
         self._trainers = Trainers(line, self, rng, self._call)
+        drift = story.drift if story.lease_s else 0.0
         self._nodes = [
-            Node(n, Machine(n, self._programs, self._trainers, truth), line, send)
-            for n in range(NODES)
+            Node(
+                n,
+                Machine(n, self._programs, self._trainers, truth),
+                line,
+                send,
+                1.0 + rng.choice((-drift, 0.0, drift)) if drift else 0.0,
+            )
+            for n in range(story.nodes)
         ]
+        truth.is_over = self._is_over
+
+    def _is_over(self, node: int) -> bool:
+        at = self._nodes[node]
+        return at.lease is not None and not at.lease.holds(at.now)
+
+    def part(self, node: int, *, parted: bool) -> None:
+        """Cuts the workers on a node off from those elsewhere, or ends that."""
+        self._trainers.part(node, parted=parted)
 
     def deliver(self, node: int, order: AgentOrder) -> None:
         """Hands an order to the agent of a node."""
@@ -153,6 +173,10 @@ class Machines:
         """Sees a gang work no longer."""
         self._truth.rests(job, generation)
 
+    def resumes(self, members: Sequence[Process]) -> None:
+        """Sees an elastic gang begin from its checkpoint."""
+        self._truth.resumes(members)
+
 
 class Emulated:
     """Emulated nodes, on which paced jobs run. An agent does not outlive its workers here."""
@@ -213,6 +237,9 @@ class Emulated:
     def really(self, job: int) -> Work:
         """Returns what was really done of a job."""
         return Work(self._done.count(job))
+
+    def part(self, node: int, *, parted: bool) -> None:
+        """Does nothing: workers that are clocks need no network."""
 
     # What the nodes show.
 

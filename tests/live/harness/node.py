@@ -13,13 +13,16 @@ from dovetail.live.edges.virtual_time import Timeline
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.launcher import AdoptedWorker, WorkerExit
-from dovetail.wire.agent import AgentOrder, AgentReport, Heartbeat, StartWorker
+from dovetail.live.node.lease import Lease
+from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.worker import FromWorker, ToWorker
 
 ALIVE_S = 1.0
 LOOKS_S = 0.05
 """An agent says that it is there so often, and sees an end so long after it."""
 GPUS = ("gpu0", "gpu1")
+ROUNDING_S = 1e-6
+"""A clock that drifts is read this much later, so that what was due by it is due."""
 
 
 @dataclass(eq=False)
@@ -105,6 +108,15 @@ class Machine:
         """Drops a worker that has ended."""
         self._kept.pop((job, worker), None)
 
+    def kill_all(self) -> None:
+        """Kills what lives, as keepers do when the lease of their node is over."""
+        for process in self.processes():
+            process.faulty = True
+            if isinstance(process, Trainer):
+                self._trainers.signal(process, 9)
+            else:
+                self._programs.signal(process, 9)
+
     # What befalls it.
 
     def processes(self) -> list[Process]:
@@ -122,14 +134,36 @@ class Machine:
         self._kept.clear()
 
 
+class _KeptLease(Lease):
+    """A lease that outlives agents: keepers kill the workers when it is over, whoever is there."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self._node = node
+
+    def store(self) -> None:
+        """Sets the alarm of the keepers."""
+        self._node.alarm(self.until_s + self.grace_s)
+
+
 class Node:
-    """A machine, its agent while one runs, and the line to the controller."""
+    """A machine, its agent while one runs, and the line to the controller.
+
+    With a lease its clock is its own: it runs at `rate`, from an hour of its own.
+    """
 
     def __init__(
-        self, node: int, machine: Machine, line: Timeline, send: Callable[[int, AgentReport], None]
+        self,
+        node: int,
+        machine: Machine,
+        line: Timeline,
+        send: Callable[[int, AgentReport], None],
+        rate: float = 0.0,
     ) -> None:
         self.node = node
         self.machine = machine
+        self._rate, self._zero_s = rate, 1000.0 * node
+        self.lease = _KeptLease(self) if rate else None
         self._line = line
         self._send = send
         self.agent: Agent | None = None
@@ -139,13 +173,32 @@ class Node:
         self._due_s = float("inf")
         self.boot()
 
+    @property
+    def now(self) -> float:
+        """Returns the time of its own clock."""
+        return self._zero_s + self._line.now * self._rate if self._rate else self._line.now
+
+    def _at(self, time_s: float, do: Callable[[], None]) -> None:
+        """Schedules a call for a time of its own clock."""
+        if self._rate:
+            time_s = (time_s - self._zero_s) / self._rate + ROUNDING_S
+        self._line.at(time_s, do)
+
+    def alarm(self, time_s: float) -> None:
+        """Lets the keepers look at a time whether the lease is over."""
+        self._at(time_s, self._keep)
+
+    def _keep(self) -> None:
+        if self.lease is not None and self.now >= self.lease.until_s + self.lease.grace_s:
+            self.machine.kill_all()
+
     def boot(self) -> None:
         """Starts an agent, which finds what earlier ones left."""
         if self.agent is not None:
             return
         fence = Fence(self._fence.epoch, self._fence.jobs())
         self._lives += 1
-        name = f"{self.node}-{self._boots}"
+        name = f"{self.node}-{self._boots}" + (f"-{self._lives}" if self.lease else "")
         count = iter(range(1_000_000))
         life = self._lives
         self.agent = Agent(
@@ -153,6 +206,7 @@ class Node:
             GPUS,
             self.machine,
             fence=fence,
+            lease=self.lease,
             incarnation=name,
             token=lambda: f"{life}-{next(count)}",
         )
@@ -180,7 +234,7 @@ class Node:
     def deliver(self, order: AgentOrder) -> None:
         """Hands an order to the agent, if there is one."""
         if self.agent is not None:
-            self._pass_on(self.agent.handle(order, self._line.now))
+            self._pass_on(self.agent.handle(order, self.now))
 
     def call(self, process: Process, token: str, message: FromWorker) -> bool:
         """Lets a process speak to the agent; False if nobody answers."""
@@ -189,12 +243,12 @@ class Node:
         job, number = process.job, process.order.worker
         if not self.agent.admits(job, number, token):
             return False
-        self._pass_on(self.agent.receive(job, number, message, self._line.now))
+        self._pass_on(self.agent.receive(job, number, message, self.now))
         return True
 
     def look(self) -> None:
         """Lets the agent look for what has ended, soon."""
-        self._wake(self._line.now + LOOKS_S)
+        self._wake(self.now + LOOKS_S)
 
     def _pass_on(self, reports: Sequence[AgentReport]) -> None:
         for report in reports:
@@ -204,17 +258,17 @@ class Node:
 
     def _wake(self, time_s: float) -> None:
         if time_s < self._due_s and self.agent is not None:
-            self._due_s = max(time_s, self._line.now)
+            self._due_s = max(time_s, self.now)
             life = self._lives
-            self._line.at(time_s, lambda: self._tick(life))
+            self._at(time_s, lambda: self._tick(life))
 
     def _tick(self, life: int) -> None:
-        if life != self._lives or self.agent is None or self._line.now < self._due_s:
+        if life != self._lives or self.agent is None or self.now < self._due_s:
             return
         self._due_s = float("inf")
-        self._pass_on(self.agent.tick(self._line.now))
+        self._pass_on(self.agent.tick(self.now))
 
     def _say_alive(self, life: int) -> None:
         if life == self._lives and self.agent is not None:
-            self._send(self.node, AgentReport(self.node, alive=Heartbeat(self.node)))
+            self._send(self.node, self.agent.heartbeat(self.now))
             self._line.after(ALIVE_S, lambda: self._say_alive(life))

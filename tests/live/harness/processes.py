@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
@@ -79,6 +79,10 @@ class Watcher(Protocol):
 
     def rests(self, job: int, generation: int) -> None:
         """Sees a plain gang work no longer."""
+        ...
+
+    def resumes(self, members: Sequence[Process]) -> None:
+        """Sees an elastic gang begin from its checkpoint."""
         ...
 
 

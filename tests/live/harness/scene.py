@@ -14,7 +14,6 @@ from harness.network import FaultyNetwork, FaultyPost
 from harness.story import (
     CALM_S,
     GPUS_PER_NODE,
-    NODES,
     ORDERS_LOST,
     STOPPED,
     Fault,
@@ -88,17 +87,21 @@ class Scene:
         self.policy = parse_policy(story.policy)
         shares = not self.policy.powers.isdisjoint(("share", "interleave"))
         crawls = story.weather.late_s > RULES.resend_s
-        self.cluster = Cluster.uniform(NODES, GPUS_PER_NODE)
+        self.cluster = Cluster.uniform(story.nodes, GPUS_PER_NODE)
         memory = 0.0 if story.engine == "emulated" else self.cluster.groups[0].gpu_memory_bytes
-        self.truth = Truth(lambda: self.line.now, shares, crawls, memory)
+        self._rules = rules_of(story)
+        self.truth = Truth(lambda: self.line.now, shares, crawls, memory, strict=story.lease_s > 0)
         self.network = FaultyNetwork(self.line, story.weather, self._rng)
         self._unread = Unread()
         self._inbox: VirtualInbox | None = None
         self._intake: Intake | None = None
         self._trouble_s = 0.0
         self._down_s: float | None = None
-        nodes = Emulated if story.engine == "emulated" else Machines
-        self.floor: Floor = nodes(self.line, self.truth, self._rng, self._send)
+        self.floor: Floor = (
+            Emulated(self.line, self.truth, self._rng, self._send)
+            if story.engine == "emulated"
+            else Machines(story, self.line, self.truth, self._rng, self._send)
+        )
         self.users = Users(self.line, story, lambda: self._intake, self._cancelled)
         for fault in story.faults:
             self.line.at(fault.t, lambda fault=fault: self._befall(fault))  # type: ignore[misc]
@@ -163,7 +166,7 @@ class Scene:
             recovered=recovered,
             launches=launch_of,
             meter=PlainMeter(),
-            rules=RULES,
+            rules=self._rules,
         )
         self._inbox = inbox
         self._intake = Intake(database, clock=clock, cluster=self.cluster, put=inbox.put)
@@ -261,6 +264,9 @@ class Scene:
                 self.network.silent[fault.node] = until_s
             if fault.kind != "node silent":
                 self.network.deaf[fault.node] = until_s
+            if fault.kind == "node apart":
+                self.floor.part(fault.node, parted=True)
+                self.line.at(until_s, lambda: self.floor.part(fault.node, parted=False))
         else:
             self._befall_worker(fault)
 
@@ -305,7 +311,7 @@ class Scene:
             return
         stamp = f"tidy {self.line.now:g}"
         try:
-            for node in range(NODES):
+            for node in range(self.story.nodes):
                 self._intake.request("undrain", node=node, key=f"{stamp} node {node}")
             for job, record in list(self.truth.records.items()):
                 if record.held:
@@ -343,6 +349,17 @@ class Scene:
         known = self.users.promises.numbers.values()
         unseen = [j for j in known if j not in self.truth.records]
         return bool(unseen or self.truth.alive() or self.floor.alive())
+
+
+def rules_of(story: Story) -> Rules:
+    """Returns the rules of a story."""
+    return replace(
+        RULES,
+        leases_s=(story.lease_s,) * story.nodes if story.lease_s else (),
+        lease_grace_s=3.0,
+        lease_margin_s=2.0,
+        clock_drift=story.drift,
+    )
 
 
 def launch_of(number: int, spec: JobSpec) -> StartWorker:

@@ -114,6 +114,9 @@ class Story:
     crash_at: tuple[int, ...] = ()
     weather: Weather = Weather()
     engine: str = "machines"
+    nodes: int = NODES
+    lease_s: float = 0.0
+    drift: float = 0.01
 
     def told(self) -> str:
         """Returns the story in words, one event a line, in order of time."""
@@ -123,6 +126,8 @@ class Story:
         events += [(v.t, f"verb {_said(v)}") for v in self.verbs]
         events += [(f.t, f"fault {_said(f)}") for f in self.faults]
         lines = [f"seed {self.seed}, policy {self.policy}, {self.engine}, {_said(self.weather)}"]
+        if self.lease_s:
+            lines.append(f"{self.nodes} nodes with leases of {self.lease_s:g} s")
         if self.crash_at:
             lines.append(f"killed at crash points {self.crash_at}")
         lines += [f"{t:8.2f} s  {text}" for t, text in sorted(events)]
@@ -269,6 +274,78 @@ def _weather(rng: Random) -> Weather:
         lost=rng.choice((0.0, 0.0, 0.02, 0.2)),
         doubled=rng.choice((0.0, 0.0, 0.05, 0.3)),
     )
+
+
+def parted(seed: int) -> Story:
+    """Returns a story of nodes with leases that are cut off, one way or both, and come back late.
+
+    Controllers stay away for longer than any lease, agents die or stand, messages are late, lost
+    and doubled. One story in 20 has 50 nodes.
+    """
+    rng = Random(f"parted {seed}")
+    nodes = 50 if seed % 20 == 19 else rng.choice((3, 3, 4, 5, 8))
+    lease_s = rng.choice((12.0, 20.0, 30.0))
+    submissions = tuple(sorted(_long_submissions(rng, nodes), key=lambda s: s.t))
+    faults = list(_cuts(rng, nodes, lease_s))
+    if rng.random() < 0.5:
+        faults += _absences(rng, lease_s)
+    if rng.random() < 0.4:
+        faults += _deaths(rng, nodes, lease_s)
+    weather = Weather()
+    if rng.random() < 0.6:
+        weather = Weather(
+            late_s=rng.choice((0.001, 0.05, 1.0, 4.0)),
+            lost=rng.choice((0.0, 0.02, 0.2)),
+            doubled=rng.choice((0.0, 0.05, 0.3)),
+        )
+    verbs = tuple(sorted(_verbs(rng, submissions), key=lambda v: v.t))
+    return Story(
+        seed=seed,
+        policy=POLICIES[seed % len(POLICIES)],
+        submissions=submissions,
+        verbs=verbs,
+        faults=tuple(sorted(faults, key=lambda f: f.t)),
+        weather=weather,
+        nodes=nodes,
+        lease_s=lease_s,
+    )
+
+
+def _long_submissions(rng: Random, nodes: int) -> Iterator[Submission]:
+    for one in list(_submissions(rng, "machines"))[:6]:
+        most = min(2 * nodes, rng.choice((4, 6)))
+        yield replace(
+            one,
+            max_gpus=most if one.min_gpus < one.max_gpus else one.max_gpus,
+            duration_s=round(rng.uniform(5.0, 90.0), 1),
+            time_limit_s=float("inf"),
+            after="",
+            held=False,
+        )
+
+
+def _cuts(rng: Random, nodes: int, lease_s: float) -> Iterator[Fault]:
+    """Cuts nodes off: some come back before they are missed, some long after their lease."""
+    kinds = ("node silent", "node deaf", "node cut off", "node apart", "node apart")
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        t, kind = round(rng.uniform(0, 70), 2), rng.choice(kinds)
+        lasts_s = rng.choice((3.0, 15.0, lease_s + rng.uniform(-3, 8), 2 * lease_s + 20.0))
+        most = rng.choice((1, 1, 2, nodes))
+        for node in rng.sample(range(nodes), min(most, nodes)):
+            yield Fault(round(t + rng.uniform(0, 2), 2), kind, round(lasts_s, 2), node=node)
+
+
+def _absences(rng: Random, lease_s: float) -> Iterator[Fault]:
+    for _ in range(rng.randint(1, 2)):
+        lasts_s = rng.choice((0.0, 3.0, 15.0, lease_s + rng.uniform(0, 10), 3 * lease_s))
+        yield Fault(round(rng.uniform(0, 80), 3), "controller killed", round(lasts_s, 2))
+
+
+def _deaths(rng: Random, nodes: int, lease_s: float) -> Iterator[Fault]:
+    for _ in range(rng.randint(1, 3)):
+        kind = rng.choice(("agent killed", "agent killed", STOPPED, "node reboots"))
+        lasts_s = rng.choice((0.1, 5.0, 30.0, lease_s + 15.0))
+        yield Fault(round(rng.uniform(0, 80), 2), kind, lasts_s, node=rng.randrange(nodes))
 
 
 def interrupted(seed: int) -> Story:

@@ -142,6 +142,7 @@ class Trainers:
         self._rng = rng
         self._call = call
         self.jobs: dict[int, _Job] = {}
+        self._apart: set[int] = set()
         self.alive: dict[Trainer, None] = {}
 
     # Processes.
@@ -183,6 +184,22 @@ class Trainers:
         del self.alive[worker]
         self._break(self.jobs[worker.job], worker, NOTICES_DEATH_S)
         self._watcher.ended_process(worker)
+
+    def part(self, node: int, *, parted: bool) -> None:
+        """Cuts the workers on a node off from those elsewhere, or ends that."""
+        (self._apart.add if parted else self._apart.discard)(node)
+        for job in self.jobs.values():
+            for group in [g for g in job.groups if self._is_cut(g.members)]:
+                self._stop(job, group)
+                members, generation = group.members, group.generation
+                self._line.after(
+                    NOTICES_STALL_S, lambda m=members, g=generation: self._complain(m, g)
+                )
+            self._look(job)
+
+    def _is_cut(self, members: list[Trainer]) -> bool:
+        nodes = {m.node for m in members}
+        return len(nodes) > 1 and not nodes.isdisjoint(self._apart)
 
     # The connection to the agent.
 
@@ -313,7 +330,7 @@ class Trainers:
     def _switch(self, job: _Job, wanted: Regroup) -> None:
         """Agrees on a switch at the next step boundary, if all workers propose it."""
         members = [job.workers[n] for n in wanted.members]
-        if not all(m.works and m.can_enter for m in members):
+        if not all(m.works and m.can_enter for m in members) or self._is_cut(members):
             return
         groups = [g for g in job.groups if any(m in g.members for m in members)]
         voters = [*members, *(m for g in groups for m in g.members)]
@@ -329,6 +346,7 @@ class Trainers:
             group.switching = False
         members = [job.workers[n] for n in wanted.members]
         alive = all(m.works and m.wants() == wanted for m in members)
+        alive = alive and not self._is_cut(members)
         if not alive or any(
             g.broken or any(m.generations.ordered != wanted for m in g.members) for g in groups
         ):
@@ -339,6 +357,7 @@ class Trainers:
         samples = max(m.samples for m in members)
         if samples < 0:
             samples = job.saved
+            self._watcher.resumes(members)
         job.lost = max(job.lost, job.reached - samples)
         name = members[0].job
         self._watcher.trains(name, wanted.generation)

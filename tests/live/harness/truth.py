@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from harness.processes import Process
 
@@ -12,6 +13,7 @@ from dovetail.core.messages import PREEMPTED, Ended, Fact, NodeChanged, Started,
 from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import TERMINAL
 from dovetail.live.jobs.record import GangMember, JobRecord
+from dovetail.wire.agent import StartWorker
 
 Seat = tuple[int, int]
 PATIENCE_S = 15.0
@@ -20,19 +22,36 @@ SPINS_MAX = 200
 """Entries of one second; more, and the controller is taken to run in circles."""
 
 
+@runtime_checkable
+class Writer(Protocol):
+    """A worker that may write checkpoints: one of an elastic program."""
+
+    order: StartWorker
+    name: str
+
+    @property
+    def begun(self) -> bool:
+        """Returns whether it ever trained."""
+        ...
+
+
 @dataclass
 class Truth:
     """Watches processes and what is durable, and notes every breach of a rule.
 
     `shares` tells whether the policy may put two jobs on a GPU; `crawls` that messages take longer
     than a controller is patient, so that it may take a worker that was just started for lost.
-    GPUs have `memory_bytes`; 0 for clocks, which hold none.
+    GPUs have `memory_bytes`; 0 for clocks, which hold none. It is `strict` where nodes have leases:
+    then no job has two copies that live, also where nobody can end one of them. `is_over` tells
+    whether the lease of a node is.
     """
 
     now: Callable[[], float]
     shares: bool
     crawls: bool = False
     memory_bytes: float = 0.0
+    strict: bool = False
+    is_over: Callable[[int], bool] = lambda node: False
     wrong: list[str] = field(default_factory=list)
     tale: list[tuple[float, str]] = field(default_factory=list)
     records: dict[int, JobRecord] = field(default_factory=dict)
@@ -160,8 +179,18 @@ class Truth:
                 elif not self.may_share(process, other):
                     self.breach(f"worker {process.name} starts on the GPU of worker {other.name}")
             here[process] = None
+        if self.strict and not process.order.trains:
+            self._is_only_copy(process)
         self.bounded(process)
         self.starts[process.job] = self.starts.get(process.job, 0) + 1
+
+    def _is_only_copy(self, process: Process) -> None:
+        """Holds that no process of another start of a plain program lives."""
+        for here in self.on_gpu.values():
+            for other in here:
+                same = other.job == process.job and other is not process
+                if same and other.order.generation != process.order.generation:
+                    self.breach(f"worker {process.name} starts, and {other.name} lives")
 
     def bounded(self, process: Process) -> None:
         """Sees what a process may hold of its GPU: no more than others leave, bound as they are."""
@@ -187,7 +216,8 @@ class Truth:
     def signalled(self, process: Process, number: int) -> None:
         """Sees an agent signal a process: only one that the plan on record does not want."""
         self.say(f"worker {process.name} gets signal {number}")
-        if self.wants(process) and not self._has_hung(process.job) and not self.crawls:
+        excused = self._has_hung(process.job) or self.crawls or self.is_over(process.node)
+        if self.wants(process) and not excused:
             self.breach(f"worker {process.name} gets signal {number} and is wanted")
 
     def _has_hung(self, job: int) -> bool:
@@ -199,7 +229,7 @@ class Truth:
         """Sees a plain gang begin to work."""
         self.say(f"job {job} works as generation {generation}")
         others = [g for g in self.training.get(job, {}) if g != generation]
-        if others and not self._is_apart(job):
+        if others and (self.strict or not self._is_apart(job)):
             self.breach(f"job {job} works as generation {generation} and as {others}")
         self.training.setdefault(job, {})[generation] = None
 
@@ -210,6 +240,19 @@ class Truth:
             self.apart_s.get(node, -1.0) >= now and any(p.job == job for p in here)
             for (node, _), here in self.on_gpu.items()
         )
+
+    def resumes(self, members: Sequence[Process]) -> None:
+        """Sees an elastic gang begin from a checkpoint: nobody else may write to its lineage."""
+        first, together = members[0], set(members)
+        others = [
+            other
+            for here in self.on_gpu.values()
+            for other in here
+            if other.job == first.job and other not in together and isinstance(other, Writer)
+        ]
+        for other in others if self.strict else ():
+            if other.begun and other.order.lineage == first.order.lineage:
+                self.breach(f"worker {first.name} begins in the lineage of {other.name}")
 
     def rests(self, job: int, generation: int) -> None:
         """Sees a plain gang no longer work."""

@@ -14,6 +14,7 @@ from dovetail.live.controller.array_limits import ArrayLimits
 from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.job_dependencies import DEPENDENCY, NEVER_MET, JobDependencies
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
+from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.terminations import Terminations
 from dovetail.live.controller.timers import Timer, Timers
@@ -21,6 +22,7 @@ from dovetail.live.edges.protocols import Request
 from dovetail.live.jobs.job_request import job_request
 from dovetail.live.jobs.lifecycle import PENDING, TERMINAL, State, Transition
 from dovetail.live.jobs.record import JobRecord
+from dovetail.live.jobs.status_snapshot import DISCONNECTED
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.workers.roster import END, SAVE
 from dovetail.wire.spec import JobSpec
@@ -44,6 +46,7 @@ class Admission:
     timers: Timers
     terminations: Terminations
     dependencies: JobDependencies
+    monitor: NodeMonitor
     sharing_user: str | None
     _limits: ArrayLimits = field(default_factory=ArrayLimits, init=False)
 
@@ -117,6 +120,10 @@ class Admission:
         if record.not_before_s > self.tables.now:
             self.timers.set(Timer.BEGIN, record.job, record.not_before_s)
             return BEGIN, record.detail
+        awaited = self.monitor.awaited(record.nodes)
+        if awaited:
+            where = f"node{'s' if len(awaited) > 1 else ''} {', '.join(map(str, awaited))}"
+            return DISCONNECTED, f"it may still run on {where}, which cannot be reached"
         blocking = self.dependencies.blocking(job)
         if blocking is not None:
             name = self.dependencies.name(blocking)
@@ -225,4 +232,7 @@ def _afresh(record: JobRecord, now: float) -> JobRecord:
         restarts=record.restarts + (record.first_start_s < NEVER_S),
         generation=record.generation,
         next_worker=record.next_worker,
+        nodes=record.nodes,
+        lineage=record.lineage,
+        stranded=record.stranded,
     )

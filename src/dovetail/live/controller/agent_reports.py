@@ -13,6 +13,7 @@ from dovetail.core.messages import READY, ControllerChanged
 from dovetail.live.controller.gang_members import GangMembers
 from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.instant_log import InstantLog
+from dovetail.live.controller.leases import Leases
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.node_monitor import NodeMonitor
@@ -44,16 +45,22 @@ class AgentReports:
     log: InstantLog
     members: GangMembers
     terminations: Terminations
-    monitor: NodeMonitor
+    leases: Leases
     publisher: StatusPublisher
     outbox: Outbox
-    epoch: int
+
+    @property
+    def monitor(self) -> NodeMonitor:
+        """Returns the health of the nodes."""
+        return self.leases.monitor
 
     def take(self, report: AgentReport) -> None:
         """Takes in one report of a node of this cluster."""
         if report.inventory is not None:
             self._take_inventory(report.inventory)
             return
+        if report.alive is not None:
+            self.monitor.take_beat(report.node, report.alive)
         if not self.gangs.settled:
             # Its gang does not know its workers yet, so this one would be ended as unknown.
             return
@@ -116,6 +123,7 @@ class AgentReports:
         self.gpus.drop_unknown(node, {(w.job, w.worker) for w in inventory.workers})
         # Last: gangs must know their workers there before the policy may use the node.
         self.monitor.mark_up(node)
+        self.leases.release(node)
         self.settle()
 
     def _check_jobs(self, node: int, workers: Sequence[WorkerState]) -> None:
@@ -154,13 +162,14 @@ class AgentReports:
         if self.gangs.settled or not self.monitor.all_surveyed:
             return
         self.gangs.settled = True
-        self.log.fact(ControllerChanged(self.tables.now, self.epoch, READY))
+        self.log.fact(ControllerChanged(self.tables.now, self.outbox.epoch, READY))
         # The log still has what an earlier controller closed only for its own end.
         self.monitor.record_states(range(len(self.monitor.nodes)))
         for job in self.jobs:
             if job.gang is not None:
                 self._find_missing(job, job.gang)
                 self.gangs.touch(job)
+        self.leases.settle()
 
     def _find_missing(self, job: LiveJob, gang: Gang) -> None:
         """Replaces the wanted workers of a job that no node has, or starts the job anew."""

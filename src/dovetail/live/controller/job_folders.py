@@ -1,7 +1,8 @@
 """The folders of jobs, made with their scripts before any order to start a worker is sent.
 
-A full disk must end neither the controller nor a job whose script cannot be written now. Such a
-folder is owed: until it is there the journal accepts no entry, and so no order is sent.
+So are the folders of new lineages; old ones go once nobody can write to them. A full disk must end
+neither the controller nor a job whose script cannot be written now. Such a folder is owed: until it
+is there the journal accepts no entry, and so no order is sent.
 """
 
 from __future__ import annotations
@@ -11,6 +12,13 @@ import logging
 
 from dovetail.live.controller.launches import launcher_in
 from dovetail.live.edges.protocols import Journal, JournalEntry, StoreError
+from dovetail.live.jobs.lineage import (
+    begin_lineage,
+    draft_lineage,
+    drop_lineages,
+    lineage_folder,
+)
+from dovetail.live.jobs.record import JobRecord
 from dovetail.live.store.folder import Folder
 from dovetail.live.system.private_file import has_no_inodes
 from dovetail.wire.agent import StartWorker
@@ -27,6 +35,7 @@ class JobFolders:
         self._folder, self._journal = folder, journal
         self._launch = launcher_in(folder.home / "jobs")
         self._owed: dict[int, JobSpec] = {}
+        self._stranded: dict[int, frozenset[int]] = {}
 
     def launch(self, number: int, spec: JobSpec) -> StartWorker:
         """Returns the launch of a job; its folder and script are there before it is used."""
@@ -50,7 +59,45 @@ class JobFolders:
                     raise StoreError(why) from None
                 LOG.error("the folder of job %d cannot be written: %s", number, error.strerror)
             del self._owed[number]
+        records = [record for record in entry.records if record.lineage]
+        begun = [record for record in records if self._draft(record)]
         self._journal.write(entry)
+        for record in begun:
+            self._begin(record)
+        for record in records:
+            self._drop_old(record)
+
+    def _draft(self, record: JobRecord) -> bool:
+        """Prepares the lineage of a record; False if it is there. Raises StoreError."""
+        own = self._folder.job(record.job)
+        if lineage_folder(own, record.lineage).is_dir():
+            return False
+        try:
+            draft_lineage(own, record.lineage)
+        except OSError as error:
+            # Without it the job would begin from nothing, so no order may be sent.
+            why = f"lineage {record.lineage} of job {record.job} cannot be made: {self._why(error)}"
+            raise StoreError(why) from None
+        return True
+
+    def _begin(self, record: JobRecord) -> None:
+        """Gives a lineage its name, now that it is on record.
+
+        If that fails no worker starts, for its agent finds no such folder, and the next entry with
+        the record tries it again.
+        """
+        try:
+            begin_lineage(self._folder.job(record.job), record.lineage)
+        except OSError as error:
+            lineage = f"lineage {record.lineage} of job {record.job}"
+            LOG.error("%s cannot be begun: %s", lineage, self._why(error))
+
+    def _drop_old(self, record: JobRecord) -> None:
+        """Removes the lineages before that of a record to which no worker can write any more."""
+        kept = frozenset(lineage for _, lineage in record.stranded)
+        if self._stranded.get(record.job) != kept:
+            self._stranded[record.job] = kept
+            drop_lineages(self._folder.job(record.job), record.lineage, kept)
 
     def _why(self, error: OSError) -> str:
         """Returns the system's error, or that inodes have run out where bytes have not."""

@@ -47,10 +47,15 @@ class LiveGangs:
         return job.gang
 
     def update_restarts(self, job: LiveJob) -> None:
-        """Passes the number of restarts to the workers that start from now on."""
+        """Passes the number of restarts, and the lineage, to the workers that start from now on."""
         gang, restarts = self.of(job), job.record.restarts
         environment = with_restarts(gang.roster.launch.environment, job.spec, restarts)
-        gang.roster.launch = replace(gang.roster.launch, environment=environment, restarts=restarts)
+        gang.roster.launch = replace(
+            gang.roster.launch,
+            environment=environment,
+            restarts=restarts,
+            lineage=job.record.lineage,
+        )
 
     def touch(self, job: LiveJob) -> None:
         """Marks the gang of a job to be reconciled before the instant is over."""

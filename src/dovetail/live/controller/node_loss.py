@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from dovetail.core.messages import NODE_DOWN
 from dovetail.core.placement import Placement
+from dovetail.core.policy import Policy
 from dovetail.live.controller.agent_reports import AgentReports
 from dovetail.live.controller.gang_members import GangMembers
 from dovetail.live.controller.gpu_map import GpuMap
+from dovetail.live.controller.leases import Leases
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.node_monitor import NodeMonitor
@@ -22,7 +24,7 @@ from dovetail.live.workers.roster import END
 class NodeLoss:
     """Takes a dead node out of the tables, and its workers out of gangs and GPU usage.
 
-    Elastic jobs shrink to the GPUs that are left to them if the policy `may_resize` jobs.
+    Elastic jobs shrink to the GPUs that are left to them if the policy may resize jobs.
     """
 
     jobs: LiveJobs
@@ -31,9 +33,14 @@ class NodeLoss:
     gpus: GpuMap
     members: GangMembers
     terminations: Terminations
-    monitor: NodeMonitor
+    leases: Leases
     reports: AgentReports
-    may_resize: bool
+    policy: Policy
+
+    @property
+    def monitor(self) -> NodeMonitor:
+        """Returns the health of the nodes."""
+        return self.leases.monitor
 
     def declare_down(self, node: int) -> None:
         """Declares a silent node down, with all that follows for its jobs."""
@@ -46,8 +53,12 @@ class NodeLoss:
         # Jobs leave the node before its state changes: a plan never has a job on a node down.
         for row in rows:
             job, placement = self.jobs.of_row(row), plan.placed[row]
+            has_state = self.leases.trains_without(job, node)
+            if has_state:
+                self.leases.strand(job, node)
             sharers.update(self.gpus.sharers(placement))
-            smaller = self._smaller(job, node)
+            parts = self.monitor.has_lease(node) and self.gangs.settled and not has_state
+            smaller = None if parts else self._smaller(job, node)
             if smaller is not None:
                 plan.shrink(row, smaller)
                 shrunk.append(job)
@@ -63,17 +74,29 @@ class NodeLoss:
             self.gangs.of(job).roster.vacate(self.tables.now, job.spec.grace_s, END)
             detail = f"node {node} was silent for too long"
             self.terminations.retry(job, "NodeFail", detail)
+        if self.gangs.settled and self.monitor.has_lease(node):
+            self.leases.part(node)
         self.gpus.drop_unknown(node)
         self.members.update_sharers(sharers.difference(rows))
         # Nobody waits for the inventory of a node that is down.
         self.reports.settle()
+
+    def take_gone(self, node: int) -> None:
+        """Takes the word of whoever started a node that it is dead: nothing there is awaited."""
+        if not 0 <= node < len(self.monitor.nodes):
+            return
+        if not self.monitor.nodes[node].is_down:
+            self.declare_down(node)
+            self.monitor.watch(node)
+        self.monitor.mark_gone(node)
+        self.leases.release(node)
 
     def _smaller(self, job: LiveJob, node: int) -> Placement | None:
         """Returns where an elastic job can train on without a node, None if it cannot."""
         placement = self.tables.placement(job.row)
         if placement is None or not (job.uses_train_protocol and job.spec.elastic):
             return None
-        if not self.may_resize or job.record.state is not State.RUNNING:
+        if "resize" not in self.policy.powers or job.record.state is not State.RUNNING:
             return None
         smaller = placement.without({node})
         return smaller if smaller is not None and smaller.gpus >= job.spec.min_gpus else None

@@ -19,13 +19,15 @@ from dovetail.live.controller.outbox import Outbox
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.workers.rules import Rules
-from dovetail.wire.agent import InventoryRequest
+from dovetail.wire.agent import Heartbeat, InventoryRequest, Renew
 
 LOG = logging.getLogger(__name__)
 DRAINED, LOST = "drained", "nodes down"
 """The names in the journal of the nodes that users drained, and of those that are down."""
 IN_LOG = "nodes closed"
 """The name in the journal of the states that nodes have in the event log, unless they are up."""
+LEASES = "leases"
+"""The name in the journal of the times from which nodes that are down count as lost."""
 
 
 @dataclass(slots=True)
@@ -35,6 +37,9 @@ class NodeHealth:
     `back_s` is the end of its last silence that was long enough for orders to be lost. For
     `excused_s` of its silence this controller could not have heard it. An inventory counts if it
     answers request `inventory_min` or a later one.
+
+    `beat` is the last heartbeat, which is answered if the node has a lease. A node that is down is
+    lost at `lost_s`: from then on none of its workers lives any more.
     """
 
     heard_s: float
@@ -45,6 +50,8 @@ class NodeHealth:
     is_drained: bool = False
     excused_s: float = 0.0
     inventory_min: int = 0
+    beat: Heartbeat | None = None
+    lost_s: float = NEVER_S
 
 
 class NodeMonitor:
@@ -73,12 +80,16 @@ class NodeMonitor:
             for count in tables.state.view.cluster.installed
         ]
 
-    def begin(self, meta: dict[str, str]) -> None:
-        """Restores the recorded states, and requests the inventories of all nodes."""
+    def begin(self, meta: dict[str, str], stored_s: float) -> None:
+        """Restores the recorded states, and requests the inventories of all nodes.
+
+        `stored_s` is the newest time on record.
+        """
         for number in self._known(_stored_json(meta, DRAINED)):
             self.nodes[number].is_drained = True
         for number in self._known(_stored_json(meta, LOST)):
             self.nodes[number].is_down = True
+        self._restore_leases(_stored_json(meta, LEASES), stored_s)
         states = _stored_json(meta, IN_LOG)
         if isinstance(states, dict):
             self._in_log = {
@@ -92,6 +103,22 @@ class NodeMonitor:
         for number in nodes:
             self.request_inventory(number)
             self.watch(number)
+
+    def _restore_leases(self, lost: object, stored_s: float) -> None:
+        """Goes on with the leases of nodes that are down.
+
+        Only time with a controller counts: how long there was none, nobody can prove. So what was
+        left of a lease on record is left of it now.
+        """
+        left_s = lost if isinstance(lost, dict) else {}
+        for number, health in enumerate(self.nodes):
+            if not health.is_down or not self.has_lease(number):
+                continue
+            full_s = self._rules.lost_after_s(number)
+            lost_s = left_s.get(str(number))
+            part_s = lost_s - stored_s if isinstance(lost_s, int | float) else full_s
+            health.lost_s = self._tables.now + max(0.0, min(full_s, part_s))
+            self._timers.set(Timer.LEASE, number, health.lost_s)
 
     def _known(self, numbers: object) -> list[int]:
         """Returns those values of a list that are numbers of nodes."""
@@ -176,7 +203,12 @@ class NodeMonitor:
     def request_inventory(self, node: int) -> None:
         """Requests the inventory of a node, and sets the alarm for the next request."""
         self._requests += 1
-        self._outbox.add((node, InventoryRequest(self._epoch, self._requests)))
+        # Only nodes with a lease need it: of others a job waits for the inventory in any case.
+        void_before = self.nodes[node].inventory_min if self.has_lease(node) else 0
+        self._outbox.serial = self._requests
+        request = InventoryRequest(self._epoch, self._requests, void_before)
+        self._outbox.add((node, request))
+        self._renew(node)
         again_s = self._tables.now + self._rules.inventory_every_s
         self._timers.set(Timer.INVENTORY, node, again_s)
 
@@ -188,6 +220,56 @@ class NodeMonitor:
         """
         return epoch >= self._epoch and serial >= self.nodes[node].inventory_min
 
+    # Leases.
+
+    def take_beat(self, node: int, beat: Heartbeat) -> None:
+        """Notes the newest heartbeat of a node; late ones change nothing."""
+        last = self.nodes[node].beat
+        is_late = (
+            last is not None and beat.incarnation == last.incarnation and beat.sent_s <= last.sent_s
+        )
+        if beat.incarnation and not is_late:
+            self.nodes[node].beat = beat
+
+    def _renew(self, node: int) -> None:
+        """Renews the lease of a node by answering its last heartbeat, unless the node is down.
+
+        A node that is down gets no more time: when it is lost was counted from its last sign.
+        """
+        health, lease_s = self.nodes[node], self._rules.lease_s(node)
+        if not lease_s or health.beat is None or not health.is_surveyed:
+            return
+        grace_s, beat = self._rules.lease_grace_s, health.beat
+        self._outbox.add((node, Renew(lease_s, grace_s, beat.incarnation, beat.sent_s)))
+
+    def has_lease(self, node: int) -> bool:
+        """Returns whether workers of a node end by themselves if its agent hears no controller."""
+        return self._rules.lease_s(node) > 0
+
+    def may_live(self, node: int) -> bool:
+        """Returns whether workers on a node may live that this controller cannot see."""
+        health = self.nodes[node]
+        unseen = self.has_lease(node) and not health.is_surveyed
+        return unseen and self._tables.now < health.lost_s
+
+    def awaited(self, nodes: Iterable[int]) -> list[int]:
+        """Returns those of some nodes that are down and may still have workers that live."""
+        return [n for n in nodes if self.nodes[n].is_down and self.may_live(n)]
+
+    def is_proven(self, node: int) -> bool:
+        """Returns whether the inventory of a node shows all of its workers."""
+        return self.nodes[node].is_surveyed or not self.has_lease(node)
+
+    def mark_gone(self, node: int) -> None:
+        """Notes that whoever started the node says it is gone, with all that ran there."""
+        self.nodes[node].lost_s = self._tables.now
+        self._keep_leases()
+
+    def _keep_leases(self) -> None:
+        lost = {n: h.lost_s for n, h in enumerate(self.nodes) if h.is_down and h.lost_s < NEVER_S}
+        if any(self._rules.leases_s):
+            self._log.keep(LEASES, json.dumps(lost))
+
     # States.
 
     def mark_down(self, node: int) -> None:
@@ -195,14 +277,23 @@ class NodeMonitor:
         health = self.nodes[node]
         health.is_down, health.is_surveyed = True, False
         health.inventory_min = self._requests + 1
+        if self.has_lease(node):
+            health.beat = None
+            health.lost_s = health.heard_s + self._rules.lost_after_s(node)
+            self._timers.set(Timer.LEASE, node, health.lost_s)
+            self._keep_leases()
 
     def mark_up(self, node: int) -> None:
         """Notes that the inventory of a node is known; it is not down any more."""
         health = self.nodes[node]
-        health.is_surveyed = True
+        was_surveyed, health.is_surveyed = health.is_surveyed, True
         if health.is_down:
-            health.is_down = False
+            health.is_down, health.lost_s = False, NEVER_S
+            self._timers.drop(Timer.LEASE, node)
+            self._keep_leases()
             self.update_states([node])
+        if not was_surveyed:
+            self._renew(node)
 
     def update_states(self, nodes: Iterable[int]) -> None:
         """Puts new states of nodes into tables, log and journal."""
@@ -241,7 +332,7 @@ def _stored_json(meta: dict[str, str], name: str) -> object:
     value: object = None
     with suppress(ValueError):
         value = json.loads(text)
-    if isinstance(value, dict if name == IN_LOG else list):
+    if isinstance(value, dict if name in (IN_LOG, LEASES) else list):
         return value
     LOG.error("'%s' is damaged in the store and left out: %.80r", name, text)
     return None

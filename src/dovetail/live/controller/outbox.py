@@ -19,6 +19,7 @@ from dovetail.wire.agent import (
     Forget,
     InventoryRequest,
     NotifyWorkers,
+    Renew,
     StartWorker,
 )
 
@@ -29,6 +30,8 @@ UNKNOWN_GRACE_S = 0.0
 @dataclass(slots=True)
 class Outbox:
     """Owns the orders of the present instant, and the gangs that may have more.
+
+    `serial` is that of the last request for an inventory.
 
     They are sent when the journal entry of the instant is durable. If one were sent earlier and the
     controller killed, the next controller would not know of it.
@@ -41,6 +44,7 @@ class Outbox:
     post: Post
     rules: Rules
     epoch: int
+    serial: int = 0
     _orders: list[NodeOrder] = field(default_factory=list, init=False)
     _marked: dict[int, LiveJob] = field(default_factory=dict, init=False)
 
@@ -70,16 +74,19 @@ class Outbox:
                 worker.end_sent_s = now
                 orders.append((worker.node, EndWorker(*key, UNKNOWN_GRACE_S)))
         for node, payload in orders:
-            self.post.send(node, _as_order(self.epoch, payload))
+            serial = self.serial if self.rules.lease_s(node) else 0
+            self.post.send(node, _as_order(self.epoch, payload, serial))
 
 
 def _as_order(
-    epoch: int, payload: StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest
+    epoch: int,
+    payload: StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest | Renew,
+    serial: int,
 ) -> AgentOrder:
-    """Returns an order of the controller of an epoch."""
+    """Returns an order of the controller of an epoch; `serial` matters to starts alone."""
     match payload:
         case StartWorker():
-            return AgentOrder(epoch, start=payload)
+            return AgentOrder(epoch, start=payload, serial=serial)
         case EndWorker():
             return AgentOrder(epoch, end=payload)
         case NotifyWorkers():
@@ -88,3 +95,5 @@ def _as_order(
             return AgentOrder(epoch, forget=payload)
         case InventoryRequest():
             return AgentOrder(epoch, hail=payload)
+        case Renew():
+            return AgentOrder(epoch, renew=payload)

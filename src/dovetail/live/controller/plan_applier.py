@@ -15,6 +15,7 @@ from dovetail.core.plan import Change, Draft
 from dovetail.core.switching import delay_s
 from dovetail.live.controller.gang_members import GangMembers
 from dovetail.live.controller.gpu_map import GpuMap
+from dovetail.live.controller.leases import Leases
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
@@ -32,6 +33,7 @@ class PlanApplier:
     tables: RecordedTables
     gpus: GpuMap
     members: GangMembers
+    leases: Leases
 
     def apply(self, draft: Draft) -> None:
         """Makes a legal draft the plan: stops, then starts and moves, then re-times neighbours."""
@@ -87,4 +89,6 @@ class PlanApplier:
         if job.starting:
             resumed = replace(job.record, resumed_step=job.record.saved_step)
             self.jobs.write(job, resumed)
+        if change.before is None:
+            self.leases.begin(job)
         self.members.assign(job, after, gpus)

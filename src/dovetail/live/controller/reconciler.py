@@ -12,9 +12,9 @@ from dovetail.live.controller.admission import Admission
 from dovetail.live.controller.gang_event_handler import GangEventHandler
 from dovetail.live.controller.gang_members import GangMembers
 from dovetail.live.controller.gpu_map import GpuMap
+from dovetail.live.controller.leases import Leases
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
-from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.controller.outbox import Outbox
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.terminations import Terminations
@@ -33,7 +33,7 @@ class Reconciler:
     admission: Admission
     terminations: Terminations
     events: GangEventHandler
-    monitor: NodeMonitor
+    leases: Leases
     outbox: Outbox
     _blocked: set[int] = field(default_factory=set, init=False)
 
@@ -76,7 +76,7 @@ class Reconciler:
                     self._may_start(number, node, gpu)
                     and self.gpus.has_memory(job, (node, gpu), roster.bound)
                 ),
-                self.monitor.reached_s,
+                self.leases.monitor.reached_s,
                 lambda node, gpu, bound: self.gpus.has_memory(job, (node, gpu), bound),
             )
             self.events.handle(job, roster.take_events())
@@ -90,10 +90,11 @@ class Reconciler:
         if (roster.generation, roster.group) != (job.record.generation, job.record.group):
             regrouped = replace(job.record, generation=roster.generation, group=roster.group)
             self.jobs.write(job, regrouped)
+        self.leases.note(job)
 
     def _may_start(self, number: int, node: int, gpu: int) -> bool:
         # Gangs act once every node is surveyed or down, so this excludes all unsurveyed nodes.
-        is_down = self.monitor.nodes[node].is_down
+        is_down = self.leases.monitor.nodes[node].is_down
         return not is_down and self.gpus.may_start(number, node, gpu)
 
     def _wake_blocked(self) -> None:

@@ -119,6 +119,7 @@ class StatusPublisher:
                 health.heard_s,
                 cluster.group_of(node).gpu_type,
                 tuple(q for q, groups in owners if cluster.group_of(node).name not in groups),
+                health.lost_s,
             )
             for node, health in enumerate(self._monitor.nodes)
         )

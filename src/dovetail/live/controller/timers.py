@@ -9,10 +9,11 @@ from dovetail.core.units import NEVER_S
 
 
 class Timer(Enum):
-    """What a timer is for. The number of the first two is a node's, of all others a job's."""
+    """What a timer is for. The number of the first three is a node's, of all others a job's."""
 
     NODE_SILENT = auto()
     INVENTORY = auto()
+    LEASE = auto()
     GANG = auto()
     TIME_LIMIT = auto()
     DEADLINE = auto()

@@ -24,6 +24,7 @@ from dovetail.live.controller.gang_members import GangMembers
 from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.job_dependencies import JobDependencies
+from dovetail.live.controller.leases import Leases
 from dovetail.live.controller.live_gangs import Launches, LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.node_loss import NodeLoss
@@ -45,6 +46,7 @@ from dovetail.live.edges.protocols import (
     Edges,
     Incoming,
     JournalEntry,
+    NodeGone,
     NodeLost,
     Request,
     StoredState,
@@ -98,27 +100,27 @@ class LiveWorld:
         self._terminations = terminations = Terminations(
             jobs, gangs, tables, gpus, members, timers, meter, rules
         )
-        self._plans = PlanApplier(jobs, gangs, tables, gpus, members)
         self._dependencies = dependencies = JobDependencies(jobs, edges.archive)
         sharing_user = None if share_between_users else owner
         self._admission = admission = Admission(
-            jobs, tables, log, timers, terminations, dependencies, sharing_user
+            jobs, tables, log, timers, terminations, dependencies, monitor, sharing_user
         )
+        self._leases = leases = Leases(jobs, gangs, monitor, terminations, admission)
+        self._plans = PlanApplier(jobs, gangs, tables, gpus, members, leases)
         self._publisher = publisher = StatusPublisher(
             jobs, tables, gpus, monitor, name_of(policy), rules.publish_every_s
         )
         self._reports = reports = AgentReports(
-            jobs, gangs, tables, gpus, log, members, terminations, monitor, publisher, outbox, epoch
+            jobs, gangs, tables, gpus, log, members, terminations, leases, publisher, outbox
         )
-        may_resize = "resize" in policy.powers
         self._node_loss = NodeLoss(
-            jobs, gangs, tables, gpus, members, terminations, monitor, reports, may_resize
+            jobs, gangs, tables, gpus, members, terminations, leases, reports, policy
         )
         progress = ProgressReports(jobs, tables, gpus, terminations, meter, rules)
         losses = WorkerLoss(jobs, gangs, tables, gpus, timers, terminations, meter, rules)
         events = GangEventHandler(jobs, gangs, tables, gpus, timers, terminations, progress, losses)
         self._reconciler = Reconciler(
-            jobs, gangs, tables, gpus, members, admission, terminations, events, monitor, outbox
+            jobs, gangs, tables, gpus, members, admission, terminations, events, leases, outbox
         )
         self._late: list[Incoming] = []
         self._leaving = self._emptying = False
@@ -132,9 +134,11 @@ class LiveWorld:
     def _restore(self, recovered: StoredState, recovery: Recovery) -> None:
         """Restores the state of the last controller, and messages that it wrote no entry for."""
         recovery.restore_gangs(recovered.jobs)
-        self._monitor.begin(dict(recovered.meta))
-        self._reports.settle()
+        self._leases.restore()
+        self._monitor.begin(dict(recovered.meta), recovered.now_s)
         recovery.restore_waiting()
+        # If all nodes are down, jobs that ran wait from now on, like those that waited before.
+        self._reports.settle()
         # A simulation does not ask its policy about an empty cluster either.
         if not len(self._jobs):
             self._ask_s = self._reservation_s()
@@ -242,6 +246,8 @@ class LiveWorld:
                 case NodeLost():
                     # Silence decides; a broken connection may be back in a moment.
                     pass
+                case NodeGone():
+                    self._node_loss.take_gone(message.node)
 
     def _take_request(self, request: Request) -> None:
         if request.verb in ("drain", "undrain"):
@@ -268,6 +274,8 @@ class LiveWorld:
             self._monitor.watch(number)
         elif timer is Timer.INVENTORY:
             self._monitor.request_inventory(number)
+        elif timer is Timer.LEASE:
+            self._leases.release(number)
         elif job is not None:
             self._expire_for(job, timer)
 

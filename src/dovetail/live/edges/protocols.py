@@ -39,8 +39,18 @@ class NodeLost:
     node: int
 
 
-Incoming = StoredJob | Request | AgentReport | NodeLost
-"""A submitted job, the request of a user, the report of an agent, or its lost connection."""
+@dataclass(frozen=True, slots=True)
+class NodeGone:
+    """Whoever started the agent of a node says that the node is dead: nothing runs there.
+
+    It must be true of a node that is only cut off as well: this ends the lease of the node early.
+    """
+
+    node: int
+
+
+Incoming = StoredJob | Request | AgentReport | NodeLost | NodeGone
+"""A submitted job, the request of a user, the report of an agent, its lost connection, its end."""
 
 CLOCK = "clock"
 """The name in the journal of the cluster's time, for times without facts and records."""

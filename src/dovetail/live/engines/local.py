@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import selectors
@@ -20,6 +21,7 @@ from dovetail.live.engines.nvml import VISIBLE
 from dovetail.live.engines.processes import ProcessLauncher, ProcessSettings
 from dovetail.live.engines.task_environment import NAMES, task_environment
 from dovetail.live.engines.worker_hub import WorkerHub
+from dovetail.live.jobs.lineage import lineage_folder
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.transport import EventLoop
@@ -89,11 +91,15 @@ class LocalProcessSettings(ProcessSettings):
         return prepared
 
     def _trains(self, order: StartWorker, token: str) -> dict[str, str]:
+        folder = lineage_folder(Path(order.folder), order.lineage)
+        if order.lineage and not folder.is_dir():
+            # Without the checkpoints in it the program would begin from nothing.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
         variables = {
             SOCKET: str(self._socket),
             WORKER: f"{order.job}/{order.worker}",
             TOKEN: token,
-            FOLDER: order.folder,
+            FOLDER: str(folder),
             HOST: "127.0.0.1",
         }
         return variables | ({MEMORY: str(order.memory_bytes)} if order.memory_bytes else {})

@@ -31,6 +31,10 @@ class JobRecord:
     was lost while it ran. `spoke` is True once its program made its `dovetail.train.Job`;
     `resumed_step` is the newest checkpoint there was at its last start. `pending_s` is when it last
     began to wait, `placed_s` when it was last placed, below 0 in records of older releases.
+
+    `nodes` are those with a lease on which workers of it may live: a start from scratch waits for
+    them. Its checkpoints are in the subfolder of `lineage`. `stranded` are (node, lineage) of
+    workers that may live but can train no step: at most they still write to that lineage.
     """
 
     job: int
@@ -66,6 +70,9 @@ class JobRecord:
     resumed_step: int = -1
     pending_s: float = -1.0
     placed_s: float = -1.0
+    nodes: tuple[int, ...] = ()
+    lineage: int = 0
+    stranded: tuple[tuple[int, int], ...] = ()
 
     @property
     def has_newer_checkpoint(self) -> bool:

@@ -12,18 +12,21 @@ from dataclasses import dataclass
 from dovetail.core.messages import Reason
 from dovetail.core.node_sets import is_of_type
 from dovetail.core.placement import Placement
-from dovetail.core.units import LONG_AGO_S
+from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.record import GangMember
 
 LIMITED, RESERVED = "AccountingPolicy", "Reservation"
 """Why a job waits while GPUs are free: its tenant is at a limit; nodes are kept for others."""
+DISCONNECTED = "NodeDisconnected"
+"""Why a job is not in the queue that may still run on a node that is down (after Nomad)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
     """One node: its state, when its agent was last heard, and its GPUs by name.
 
-    Jobs of the queues in `closed_to` may not use it: these own other nodes.
+    Jobs of the queues in `closed_to` may not use it: these own other nodes. Of a node that is down,
+    no worker lives any more from `lost_s` on.
     """
 
     node: int
@@ -32,6 +35,7 @@ class NodeStatus:
     heard_s: float = LONG_AGO_S
     gpu_type: str = ""
     closed_to: tuple[str, ...] = ()
+    lost_s: float = NEVER_S
 
     def suits(self, queue: str, gpu_type: str) -> bool:
         """Returns whether jobs of a queue that request a type of GPU may use the node."""

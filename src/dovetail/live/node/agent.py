@@ -26,12 +26,14 @@ from dovetail.live.node.launcher import (
     StartDeferred,
     WorkerExit,
 )
+from dovetail.live.node.lease import Lease
 from dovetail.wire.agent import (
     REPORTED_IN,
     AgentOrder,
     AgentReport,
     EndWorker,
     Forget,
+    Heartbeat,
     Inventory,
     NotifyWorkers,
     StartWorker,
@@ -92,6 +94,7 @@ class _Worker:
     limited: int = -1
     memory_bytes: int = 0
     may_know: bool = False
+    why: str = ""
     kill_s: float = NEVER_S
     repeat_s: float = NEVER_S
 
@@ -112,6 +115,8 @@ class Agent:
 
     Times are those of the cluster, of which `speed` seconds pass in one second of the machine.
     Repeats are timed in seconds of the machine: they cost it the same at any speed.
+
+    With a `lease` workers start and run only while it holds; without one no silence ends them.
     """
 
     def __init__(
@@ -121,12 +126,14 @@ class Agent:
         launcher: Launcher,
         *,
         fence: Fence | None = None,
+        lease: Lease | None = None,
         incarnation: str = "",
         token: Callable[[], str] = lambda: token_hex(16),
         speed: float = 1.0,
     ) -> None:
         self.node = node
         self.fence = fence or Fence()
+        self.lease = lease
         self._gpus = tuple(gpus)
         self._launcher = launcher
         self._incarnation = incarnation or token_hex(4)
@@ -165,10 +172,15 @@ class Agent:
             # The inventory does not list deferred starts, so a new controller would not know of
             # them, and might start the same job elsewhere while an old order still fires here.
             self._deferred.clear()
+        if order.renew is not None and self.lease is not None:
+            self.lease.renew(order.renew, self._incarnation, now)
         if order.hail is not None:
+            self.fence.void(order.hail.void_before)
             return [AgentReport(self.node, inventory=self.inventory(order.hail.serial))]
         if order.start is not None:
-            return self._start(order.start, now)
+            may_start = self.lease is None or self.lease.holds(now)
+            if may_start and not self.fence.is_void(order.serial):
+                return self._start(order.start, now)
         if order.end is not None:
             return self._end(order.end, now)
         if order.tell is not None:
@@ -206,6 +218,7 @@ class Agent:
 
     def tick(self, now: float) -> list[AgentReport]:
         """Polls for ends, kills workers past their grace period, and repeats reports of ends."""
+        self._end_over_lease(now)
         reports = [r for end in self._launcher.poll() for r in self._ended(end, now)]
         for (job, number), worker in self._workers.items():
             if worker.alive and worker.kill_s <= now:
@@ -228,7 +241,23 @@ class Agent:
     def next_due(self) -> float:
         """Returns when `tick` must be called next if nothing comes in."""
         due_s = min((min(w.kill_s, w.repeat_s) for w in self._workers.values()), default=NEVER_S)
-        return min(due_s, self._try_s)
+        return min(due_s, self._try_s, NEVER_S if self.lease is None else self.lease.due_s)
+
+    def heartbeat(self, now: float) -> AgentReport:
+        """Returns the sign of life that the controller answers if this node has a lease."""
+        stamp = () if self.lease is None else (self._incarnation, now)
+        return AgentReport(self.node, alive=Heartbeat(self.node, *stamp))
+
+    def _end_over_lease(self, now: float) -> None:
+        """Ends all workers once the lease is over: elsewhere they may be started anew soon."""
+        lease = self.lease
+        if lease is None or not lease.ends(now):
+            return
+        self._deferred.clear()
+        for job, number in self.alive:
+            worker = self._workers[job, number]
+            worker.why = f"no controller was heard for {lease.length_s:g} s"
+            self._end(EndWorker(job, number, min(worker.order.grace_s, lease.grace_s)), now)
 
     # What is there.
 
@@ -428,8 +457,8 @@ class Agent:
     def _report_end(self, worker: _Worker) -> AgentReport:
         end = worker.end
         assert end is not None
-        generation = worker.order.generation
-        ended = WorkerEnded(end.job, end.worker, generation, end.exit_code, end.why, worker.asked)
+        generation, why = worker.order.generation, end.why or worker.why
+        ended = WorkerEnded(end.job, end.worker, generation, end.exit_code, why, worker.asked)
         return AgentReport(self.node, ended=ended)
 
     def _reports_of(self, worker: _Worker, generation: int) -> list[AgentReport]:
@@ -459,7 +488,7 @@ def _state(worker: _Worker) -> WorkerState:
         entered=worker.entered,
         exit_code=None if worker.end is None else worker.end.exit_code,
         started_s=worker.started_s,
-        why="" if worker.end is None else worker.end.why,
+        why="" if worker.end is None else worker.end.why or worker.why,
         ready=ready.generation if isinstance(ready, Ready) else -1,
         asked=worker.end is not None and worker.asked,
         memory_bytes=worker.memory_bytes,

@@ -41,15 +41,25 @@ class Fence:
         self, epoch: int = -1, jobs: Sequence[tuple[int, int, Sequence[Sequence[int]]]] = ()
     ) -> None:
         self.epoch = epoch
+        self._void_before = 0
         self._generation: dict[int, int] = {job: generation for job, generation, _ in jobs}
         self._used: dict[int, Runs] = {job: [list(r) for r in runs] for job, _, runs in jobs}
 
     def accept_epoch(self, epoch: int) -> bool:
         """Returns whether an order of this controller counts, and records the newest epoch."""
         if epoch > self.epoch:
-            self.epoch = epoch
+            # A new controller counts its requests for inventories anew.
+            self.epoch, self._void_before = epoch, 0
             self.store()
         return epoch == self.epoch
+
+    def void(self, before: int) -> None:
+        """Records that starts ordered before this request for an inventory are void."""
+        self._void_before = max(self._void_before, before)
+
+    def is_void(self, serial: int) -> bool:
+        """Returns whether a start came before an inventory that did not show its worker."""
+        return serial < self._void_before
 
     def accept_generation(self, job: int, generation: int) -> bool:
         """Returns whether a generation is the newest of its job so far, and records it."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dovetail.core.cluster import DOWN
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
+from dovetail.live.jobs.status_snapshot import DISCONNECTED, NodeStatus, StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.queries import Queries
 from dovetail.wire.spec import Dependency
@@ -43,9 +45,11 @@ def conditions(job: StoredJob, reader: Queries, now_s: float) -> list[str]:
     return texts
 
 
-def unmet_condition(job: StoredJob, reader: Queries, now_s: float) -> str:
+def unmet_condition(job: StoredJob, reader: Queries, snapshot: StatusSnapshot, now_s: float) -> str:
     """Returns the first unmet condition of a job that is not in the queue."""
     record, unmet = job.record, []
+    if awaited := awaited_nodes(record, snapshot, now_s):
+        return _awaited_text(awaited, now_s)
     records, names = _named_jobs(job.spec.after[:LOOKED_AT], reader)
     for need in job.spec.after[:LOOKED_AT]:
         other, name = records.get(need.job), names[need.job]
@@ -64,6 +68,25 @@ def unmet_condition(job: StoredJob, reader: Queries, now_s: float) -> str:
     if record.not_before_s > now_s:
         return f"{record.not_before_s - now_s:.0f} s must pass"
     return "its condition must be met first"
+
+
+def awaited_nodes(record: JobRecord, snapshot: StatusSnapshot, now_s: float) -> list[NodeStatus]:
+    """Returns the nodes that are down on which a job may still run, so that it may not start."""
+    if record.reason != DISCONNECTED:
+        return []
+    awaited = (n for n in snapshot.nodes if n.node in record.nodes and n.state == DOWN)
+    return [n for n in awaited if n.lost_s > now_s]
+
+
+def _awaited_text(nodes: Sequence[NodeStatus], now_s: float) -> str:
+    """Describes what must happen on the nodes that a job waits for, and when at the latest."""
+    left_s = max(n.lost_s for n in nodes) - now_s
+    names = ", ".join(str(n.node) for n in nodes)
+    if len(nodes) > 1:
+        return (
+            f"nodes {names} must be back, or be lost, as they are in {left_s:.0f} s at the latest"
+        )
+    return f"node {names} must be back, or be lost, as it is in {left_s:.0f} s at the latest"
 
 
 def _named_jobs(

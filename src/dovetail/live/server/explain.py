@@ -13,9 +13,20 @@ from contextlib import suppress
 from dovetail.core.cluster import DOWN, DRAINING
 from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.lifecycle import TERMINAL, State
-from dovetail.live.jobs.status_snapshot import LIMITED, JobStatus, SnapshotIndex, StatusSnapshot
+from dovetail.live.jobs.status_snapshot import (
+    DISCONNECTED,
+    LIMITED,
+    JobStatus,
+    SnapshotIndex,
+    StatusSnapshot,
+)
 from dovetail.live.jobs.stored_job import StoredJob
-from dovetail.live.server.conditions import conditions, job_name, unmet_condition
+from dovetail.live.server.conditions import (
+    awaited_nodes,
+    conditions,
+    job_name,
+    unmet_condition,
+)
 from dovetail.live.server.messages.reason import ExplainReply
 from dovetail.live.server.protocol import ENDLESS_S
 from dovetail.live.server.rows import (
@@ -44,6 +55,7 @@ SENTENCES = {
     "JobHeldUser": "it is held until its owner releases it",
     "Dependency": "a job it depends on has not come that far",
     "DependencyNeverSatisfied": "a job it depends on ended in another way than it demands",
+    DISCONNECTED: "it may still run on a node that cannot be reached",
     "ReqNodeNotAvail": "the nodes that could hold it are down or draining",
     "GuaranteedGpusLent": "GPUs guaranteed to its queue are lent, and are on their way back",
     "PreemptionBudget": "the jobs on GPUs lent by its queue were stopped as often as they may be",
@@ -81,6 +93,10 @@ def _waiting(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
         evidence.append(index.limits[number][1])
     if reason is not None and reason.behind >= 0:
         evidence.append(f"job {job_name(reason.behind, reader)} is the first that finds no room")
+    evidence.extend(
+        f"node {n.node} was last heard {now_s - n.heard_s:.0f} s ago"
+        for n in awaited_nodes(record, snapshot, now_s)
+    )
     evidence.extend(conditions(job, reader, now_s))
     if record.retries:
         evidence.append(f"it was tried {_times(record.retries)} before")
@@ -176,7 +192,7 @@ def _would_start(
     if record.held:
         return "release it"
     if record.reason:
-        return unmet_condition(job, reader, now_s)
+        return unmet_condition(job, reader, index.snapshot, now_s)
     if index.snapshot.unwritable:
         return "the controller must be able to write to its folder again"
     if job.number not in index.rank:

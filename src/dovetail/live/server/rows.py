@@ -11,6 +11,7 @@ from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import GangMember, JobRecord
 from dovetail.live.jobs.status_snapshot import JobStatus, SnapshotIndex, StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
+from dovetail.live.server.conditions import awaited_nodes
 from dovetail.live.server.messages.cluster import NodeRow
 from dovetail.live.server.messages.listing import JobRow
 from dovetail.live.server.messages.one_job import ShowReply
@@ -38,7 +39,7 @@ def job_row(job: StoredJob, index: SnapshotIndex, now_s: float) -> JobRow:
         max_gpus=spec.max_gpus,
         submit_s=record.queued_s,
         held_gpus=len(record.members) if record.state not in TERMINAL else 0,
-        where=placement_text(record.members) if record.state not in TERMINAL else "",
+        where=_where(record, index, now_s),
         reason=reason_code(job, index),
         start_s=record.first_start_s,
         end_s=record.end_s,
@@ -54,6 +55,14 @@ def job_row(job: StoredJob, index: SnapshotIndex, now_s: float) -> JobRow:
         gpu_hours=record.attained_gpu_s / 3600.0,
         called=spec.called(number),
     )
+
+
+def _where(record: JobRecord, index: SnapshotIndex, now_s: float) -> str:
+    """Returns where a job runs, or the nodes on which it may, and for how long at most."""
+    if awaited := awaited_nodes(record, index.snapshot, now_s):
+        nodes = ",".join(str(n.node) for n in awaited)
+        return f"awaits {nodes}, {max(n.lost_s for n in awaited) - now_s:.0f} s"
+    return placement_text(record.members) if record.state not in TERMINAL else ""
 
 
 def run_time_s(record: JobRecord, now_s: float) -> float:

@@ -130,6 +130,19 @@ class ElasticGang:
         for number in self.roster.lose(node):
             self.detector.mark_dead(number)
 
+    def has_holder(self, *, without: int) -> bool:
+        """Returns whether a member of the newest generation off a node has the state of the job.
+
+        Then nobody on the node makes a step alone: each step takes all members of a generation,
+        and whoever has the state is, or was, in one with this member.
+        """
+        roster = self.roster
+        return any(
+            w.node != without and w.entered >= 0 and w.stays and number in roster.group
+            for number, w in roster.workers.items()
+            if roster.is_wanted(number)
+        )
+
     # After a restart of the controller.
 
     def restore(self, desired: Desired | None, group: tuple[int, ...], *, ran: bool) -> None:

@@ -12,6 +12,7 @@ from dovetail.wire.agent import (
     Forget,
     InventoryRequest,
     NotifyWorkers,
+    Renew,
     StartWorker,
     WorkerEnded,
 )
@@ -47,5 +48,5 @@ GangEvent = (
 )
 """`WorkerEnded` is of a wanted worker that should run, with the cause as `why`."""
 
-NodeOrder = tuple[int, StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest]
+NodeOrder = tuple[int, StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest | Renew]
 """The number of a node, and an order for its agent."""

@@ -1,0 +1,105 @@
+"""What a job may leave behind on nodes that nobody hears, and what that forbids it.
+
+A node that is down may be cut off: its workers live until its lease is over. Nothing of a job may
+start from scratch while an older copy of it may train. A copy may if no worker that the controller
+still reaches must take part in its steps: then the job waits until the node is back, its lease is
+over, or it is gone. What is left of a job that trains on without the node is stranded: it makes no
+step, but may still write a checkpoint. So a later fresh start of the job gets a new lineage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dovetail.core.messages import NODE_DOWN
+from dovetail.live.controller.admission import Admission
+from dovetail.live.controller.live_gangs import LiveGangs
+from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
+from dovetail.live.controller.node_monitor import NodeMonitor
+from dovetail.live.controller.terminations import Terminations
+from dovetail.live.workers.elastic_gang import ElasticGang
+
+
+@dataclass(frozen=True, slots=True)
+class Leases:
+    """Keeps `nodes`, `stranded` and `lineage` of records, and makes jobs wait for lost nodes."""
+
+    jobs: LiveJobs
+    gangs: LiveGangs
+    monitor: NodeMonitor
+    terminations: Terminations
+    admission: Admission
+
+    def restore(self) -> None:
+        """Adds where the workers of placed jobs may be, for records that do not say it."""
+        for job in self.jobs:
+            placed = {m.node for m in job.record.members if self.monitor.has_lease(m.node)}
+            if not placed <= set(job.record.nodes):
+                nodes = tuple(sorted(placed.union(job.record.nodes)))
+                self.jobs.write(job, replace(job.record, nodes=nodes))
+
+    def note(self, job: LiveJob) -> None:
+        """Notes where workers of a job may live, before any order that changes it is sent."""
+        record, monitor = job.record, self.monitor
+        workers = job.gang.roster.workers.values() if job.gang is not None else ()
+        nodes = {w.node for w in workers if monitor.has_lease(w.node)}
+        nodes.update(n for n in record.nodes if not monitor.is_proven(n))
+        stranded = tuple(s for s in record.stranded if not monitor.is_proven(s[0]))
+        if (record.nodes, record.stranded) != (tuple(sorted(nodes)), stranded):
+            noted = replace(record, nodes=tuple(sorted(nodes)), stranded=stranded)
+            self.jobs.write(job, noted)
+
+    def trains_without(self, job: LiveJob, node: int) -> bool:
+        """Returns whether a job has its state off a node, so that nobody there steps alone."""
+        gang = job.gang
+        return isinstance(gang, ElasticGang) and gang.has_holder(without=node)
+
+    def strand(self, job: LiveJob, node: int) -> None:
+        """Notes that what a job has on a node that is down can train no more."""
+        record = job.record
+        if node in record.nodes:
+            nodes = tuple(n for n in record.nodes if n != node)
+            stranded = (*record.stranded, (node, record.lineage))
+            self.jobs.write(job, replace(record, nodes=nodes, stranded=stranded))
+
+    def part(self, node: int) -> None:
+        """Makes the jobs wait that may train on a node that is down, and nowhere else."""
+        for job in list(self.jobs):
+            if node not in job.record.nodes:
+                continue
+            if self.trains_without(job, node):
+                self.strand(job, node)
+            elif job.is_placed:
+                # It was to start elsewhere, from what the workers on the node were still saving.
+                self.terminations.requeue(job, NODE_DOWN, job.spec.grace_s)
+            self.admission.consider(job)
+
+    def settle(self) -> None:
+        """Parts all nodes that are down, once the workers on all others are known."""
+        for node, health in enumerate(self.monitor.nodes):
+            if health.is_down and self.monitor.has_lease(node):
+                self.part(node)
+
+    def release(self, node: int) -> None:
+        """Lets the jobs go on that waited for a node: it is back, or it is lost."""
+        if not self.monitor.has_lease(node):
+            return
+        for job in list(self.jobs):
+            if node in job.record.nodes:
+                self.gangs.touch(job)
+                self.admission.consider(job)
+
+    def begin(self, job: LiveJob) -> None:
+        """Gives a job that starts from scratch a new lineage if it left something behind."""
+        record, monitor = job.record, self.monitor
+        left = tuple((n, record.lineage) for n in record.nodes if not monitor.is_proven(n))
+        stranded = tuple(s for s in (*record.stranded, *left) if not monitor.is_proven(s[0]))
+        nodes = tuple(n for n in record.nodes if monitor.is_proven(n))
+        is_shared = any(lineage == record.lineage for _, lineage in stranded)
+        if not job.spec.trains:
+            # Its files are its own affair: it was not started before nothing of it could live.
+            stranded, is_shared = (), False
+        lineage = record.lineage + is_shared
+        begun = replace(record, nodes=nodes, stranded=stranded, lineage=lineage)
+        if begun != record:
+            self.jobs.write(job, begun)
