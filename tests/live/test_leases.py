@@ -17,9 +17,13 @@ from live_stage import RULES, Stage
 from dovetail.core.messages import NodeChanged, Started, Stopped
 from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.edges.protocols import NodeGone
+from dovetail.live.jobs.record import GangMember
 from dovetail.live.jobs.status_snapshot import NodeStatus
 from dovetail.live.node.lease import Lease
-from dovetail.wire.agent import Renew
+from dovetail.live.workers.elastic_gang import ElasticGang
+from dovetail.live.workers.gang import make_gang
+from dovetail.live.workers.worker_state import Desired
+from dovetail.wire.agent import Renew, StartWorker
 
 BLOCK = 60
 FOUND_IN = (9, 15, 20)
@@ -180,3 +184,54 @@ def test_the_checker_finds_two_copies_where_an_answer_counts_from_its_arrival(
 
     monkeypatch.setattr(Lease, "renew", renew)
     assert any(play(parted(seed)).wrong for seed in FOUND_IN)
+
+
+# Who may make a step alone.
+
+
+def elastic(*generations: tuple[int, ...], entered: dict[int, int]) -> ElasticGang:
+    """A gang whose worker N is on node N, after orders for these generations, from 1 on."""
+    launch = StartWorker(1, -1, -1, -1, ("true",), "/jobs/1", "out", "/", trains=True)
+    gang = make_gang(launch, LEASED)
+    assert isinstance(gang, ElasticGang)
+    wanted = Desired(tuple(GangMember(n, n, 0) for n in sorted(entered)))
+    gang.want(wanted, 0.0)
+    gang.roster.start_workers(wanted, wanted.numbers, 0.0)
+    for members in generations:
+        gang._new_generation(wanted.regroup(0, members), 0.0)
+    for number, generation in entered.items():
+        gang.roster.workers[number].entered = generation
+    return gang
+
+
+def test_a_worker_that_trains_with_others_makes_no_step_without_them() -> None:
+    assert elastic((0, 1), entered={0: 1, 1: 1}).can_do_without(0)
+
+
+def test_a_worker_that_trained_alone_may_go_on_while_another_only_joins() -> None:
+    assert not elastic((0,), (0, 1), entered={0: 1, 1: -1}).can_do_without(0)
+    assert not elastic((0,), (0, 1), entered={0: 1, 1: 2}).can_do_without(0)
+    assert elastic((0,), (0, 1), entered={0: 2, 1: 2}).can_do_without(0)
+
+
+def test_a_worker_may_enter_alone_what_it_was_ordered_to_before_the_newest_generation() -> None:
+    """When the generation of both breaks, it enters the oldest that it has joined."""
+    assert not elastic((0, 1), (0,), (0, 1), entered={0: 1, 1: 1}).can_do_without(0)
+    assert not elastic((0, 1), (0,), (1,), entered={0: 1, 1: 3}).can_do_without(0)
+    assert elastic((0, 1), (0, 1), (1,), entered={0: 1, 1: 3}).can_do_without(0)
+
+
+def test_workers_on_two_lost_nodes_may_make_a_step_together() -> None:
+    gang = elastic((0, 1, 2), (0, 1), (0, 1, 2), entered={0: 1, 1: 1, 2: 1})
+    assert gang.can_do_without(0)
+    gang.lose(0)
+    assert not gang.can_do_without(1)
+
+
+def test_what_an_earlier_controller_ordered_may_be_of_one_worker() -> None:
+    gang = elastic((0, 1), entered={0: 1, 1: 1})
+    gang.roster.generation = 4
+    gang._new_generation(gang.roster.wanted.regroup(0, (0, 1)), 0.0)  # type: ignore[union-attr]
+    assert not gang.can_do_without(0)
+    gang.roster.workers[0].entered = 5
+    assert gang.can_do_without(0)

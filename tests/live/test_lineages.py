@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,8 +52,8 @@ class Home:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    yield Home(tmp_path / "home")
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
 
 
 def test_the_first_lineage_is_the_folder_of_the_job_as_in_older_homes(home: Home) -> None:

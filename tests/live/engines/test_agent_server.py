@@ -35,6 +35,9 @@ class Scene:
     def next_due(self) -> float:
         return 0.0
 
+    def heartbeats(self, now: float) -> list[AgentReport]:
+        return [AgentReport(0, alive=Heartbeat(0))]
+
     def end_all(self, grace_s: float, now: float) -> list[AgentReport]:
         return []
 

@@ -49,28 +49,28 @@ class Leases:
             noted = replace(record, nodes=tuple(sorted(nodes)), stranded=stranded)
             self.jobs.write(job, noted)
 
-    def trains_without(self, job: LiveJob, node: int) -> bool:
-        """Returns whether a job has its state off a node, so that nobody there steps alone."""
-        gang = job.gang
-        return isinstance(gang, ElasticGang) and gang.has_holder(without=node)
+    def strand(self, node: int) -> None:
+        """Notes what can train no more on a node, while the workers there are still known."""
+        for job in self.jobs:
+            record, gang = job.record, job.gang
+            if node not in record.nodes or not isinstance(gang, ElasticGang):
+                continue
+            if gang.can_do_without(node):
+                nodes = tuple(n for n in record.nodes if n != node)
+                stranded = (*record.stranded, (node, record.lineage))
+                self.jobs.write(job, replace(record, nodes=nodes, stranded=stranded))
 
-    def strand(self, job: LiveJob, node: int) -> None:
-        """Notes that what a job has on a node that is down can train no more."""
-        record = job.record
-        if node in record.nodes:
-            nodes = tuple(n for n in record.nodes if n != node)
-            stranded = (*record.stranded, (node, record.lineage))
-            self.jobs.write(job, replace(record, nodes=nodes, stranded=stranded))
+    def may_train_on(self, job: LiveJob, node: int) -> bool:
+        """Returns whether a job may train on a node that is down: nothing else of it may then."""
+        return self.gangs.settled and node in job.record.nodes
 
     def part(self, node: int) -> None:
-        """Makes the jobs wait that may train on a node that is down, and nowhere else."""
+        """Makes the jobs wait that may train on a node that is down, now that none is heard."""
         for job in list(self.jobs):
             if node not in job.record.nodes:
                 continue
-            if self.trains_without(job, node):
-                self.strand(job, node)
-            elif job.is_placed:
-                # It was to start elsewhere, from what the workers on the node were still saving.
+            if job.is_placed:
+                # It was to go on elsewhere, from what may still change on the node.
                 self.terminations.requeue(job, NODE_DOWN, job.spec.grace_s)
             self.admission.consider(job)
 

@@ -45,6 +45,7 @@ class NodeLoss:
     def declare_down(self, node: int) -> None:
         """Declares a silent node down, with all that follows for its jobs."""
         self.monitor.mark_down(node)
+        self.leases.strand(node)
         plan = self.tables.state.plan
         rows = sorted(row for row, p in plan.placed.items() if any(n == node for n, _ in p.spans))
         sharers: set[int] = set()
@@ -53,11 +54,8 @@ class NodeLoss:
         # Jobs leave the node before its state changes: a plan never has a job on a node down.
         for row in rows:
             job, placement = self.jobs.of_row(row), plan.placed[row]
-            has_state = self.leases.trains_without(job, node)
-            if has_state:
-                self.leases.strand(job, node)
             sharers.update(self.gpus.sharers(placement))
-            parts = self.monitor.has_lease(node) and self.gangs.settled and not has_state
+            parts = self.leases.may_train_on(job, node)
             smaller = None if parts else self._smaller(job, node)
             if smaller is not None:
                 plan.shrink(row, smaller)

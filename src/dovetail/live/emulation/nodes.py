@@ -207,6 +207,10 @@ class EmulatedNodes:
                 self._agent_due[n] = node.agent.next_due()
         return reports + self._settle()
 
+    def heartbeats(self, now: float) -> list[AgentReport]:
+        """Returns the signs of life of all nodes."""
+        return [AgentReport(n, alive=Heartbeat(n)) for n in range(len(self._nodes))]
+
     def next_due(self) -> float:
         """Returns when the next thing happens by itself."""
         heap = self._heap

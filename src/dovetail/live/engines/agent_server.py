@@ -17,7 +17,7 @@ from typing import Protocol
 from dovetail.live.node.transport import TO_AGENTS, Addressed, Dismiss, EventLoop, LineChannel
 from dovetail.live.system.private_file import is_gone
 from dovetail.live.system.unix_socket import is_same_user, listen, remove_socket
-from dovetail.wire.agent import REPORTS, AgentOrder, AgentReport, Heartbeat
+from dovetail.wire.agent import REPORTS, AgentOrder, AgentReport
 from dovetail.wire.codec import WireError
 
 ALIVE_S = 1.0
@@ -41,6 +41,10 @@ class EngineNodes(Protocol):
 
     def next_due(self) -> float:
         """Returns when something is due."""
+        ...
+
+    def heartbeats(self, now: float) -> list[AgentReport]:
+        """Returns the signs of life of all agents."""
         ...
 
     def end_all(self, grace_s: float, now: float) -> list[AgentReport]:
@@ -143,7 +147,7 @@ class AgentServer:
         now = monotonic()
         if now >= self._alive_s:
             self._alive_s = now + ALIVE_S
-            self.publish([AgentReport(n, alive=Heartbeat(n)) for n in range(self._count)])
+            self.publish(self._nodes.heartbeats(self._clock()))
 
     def _accept(self, events: int) -> None:
         try:

@@ -51,6 +51,8 @@ ROOM_AGAIN_S = 0.5
 """How long a keeper waits on a full disk before it tries again to write the exit status."""
 STATUS, EXIT = "status.json", "exit.json"
 """The files of the exit status: when the worker has ended, and when all it forked is gone too."""
+LEASE_LOOK_S = 1.0
+"""How often a keeper looks whether the lease of its node is over."""
 RESCAN_S, RESCAN_S_MAX = 0.1, 1.0
 """How long killed orphans may take to exit before others are looked for: at first, and at most."""
 
@@ -58,7 +60,8 @@ RESCAN_S, RESCAN_S_MAX = 0.1, 1.0
 class KeeperOrder(TypedDict):
     """What a keeper needs of `order.json`, where agents store more.
 
-    `cgroups` are the files into which the worker writes itself, `mark` is that of `orphans`.
+    `cgroups` are the files into which the worker writes itself, `mark` is that of `orphans`. The
+    worker may run as long as the file `lease` allows; without one no time is set.
     """
 
     argv: list[str]
@@ -69,6 +72,7 @@ class KeeperOrder(TypedDict):
     cores: list[int]
     cgroups: Sequence[str]
     mark: int
+    lease: NotRequired[str]
 
 
 def main(folder: str, lock: int) -> None:
@@ -93,11 +97,16 @@ def main(folder: str, lock: int) -> None:
 
 
 class Keeper:
-    """Waits for one child and forwards signals to its process group."""
+    """Waits for one child and forwards signals to its process group.
+
+    It kills the group when the lease of the node is over: no agent may be there to do it.
+    """
 
     def __init__(self) -> None:
         self._child = 0
         self._early = 0
+        self._lease = ""
+        self._lease_over_s = float("inf")
         # A parent that ignores SIGCHLD passes that on, and then the kernel keeps no exit status.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (KILL, *PASSED_ON):
@@ -112,11 +121,21 @@ class Keeper:
         else:
             self._early = number
 
+    def _look_at_lease(self, number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            # A file that cannot be read now was not renewed either: what was read last counts.
+            with open(self._lease, encoding="ascii") as file:
+                lease = json.load(file)
+            self._lease_over_s = float(lease["until_s"]) + float(lease["grace_s"])
+        if self._child and time.clock_gettime(time.CLOCK_BOOTTIME) >= self._lease_over_s:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child, signal.SIGKILL)
+
     def run(self, order: KeeperOrder) -> tuple[str, int]:
         """Starts the worker and returns why it could not run, if so, and its status."""
         read_end, write_end = os.pipe()
         parent = os.getpid()
-        passed_on = (KILL, *PASSED_ON)
+        passed_on = (KILL, *PASSED_ON, signal.SIGALRM)
         signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
         if self._early:
             return "ended before it ran", self._early
@@ -129,6 +148,10 @@ class Keeper:
         # and this line would find no group and be lost.
         os.read(read_end, 1)
         self._child = child
+        self._lease = order.get("lease", "")
+        if self._lease:
+            signal.signal(signal.SIGALRM, self._look_at_lease)
+            signal.setitimer(signal.ITIMER_REAL, LEASE_LOOK_S, LEASE_LOOK_S)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
         # The rest of the pipe is why the worker could not be executed. A successful `exec` closes
         # the write end, so that nothing is read and the loop ends at once.

@@ -6,7 +6,9 @@ import errno
 import json
 import os
 import selectors
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from dovetail.core.errors import DovetailError
@@ -24,6 +26,7 @@ from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.jobs.lineage import lineage_folder
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
+from dovetail.live.node.lease import Lease
 from dovetail.live.node.transport import EventLoop
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
@@ -47,7 +50,9 @@ class LocalProcessSettings(ProcessSettings):
         groups: ControlGroups,
         environ: Mapping[str, str] = os.environ,
         release: GpuRelease | None = None,
+        lease: StoredLease | None = None,
     ) -> None:
+        self._lease = lease
         self._devices, self._socket, self._groups = devices, socket, groups
         self._release = release
         self._inherited = {
@@ -67,6 +72,8 @@ class LocalProcessSettings(ProcessSettings):
     def prepare(self, order: StartWorker, token: str) -> KeeperOrder:
         """Returns what the keeper of a worker needs; variables of the job go before inherited."""
         prepared = super().prepare(order, token)
+        if self._lease is not None:
+            prepared["lease"] = str(self._lease.path)
         environment = prepared["environment"] = {
             **self._inherited,
             "PYTHONUNBUFFERED": "1",
@@ -159,8 +166,50 @@ class StoredFence(Fence):
             return
 
 
+class StoredLease(Lease):
+    """A lease that later agents of the node find again, and that the keepers of its workers heed.
+
+    Its times are those of `boot_s`: that clock goes on while the machine is suspended.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            stored = json.loads(path.read_text(encoding="ascii"))
+            if stored["boot"] == _boot():
+                super().__init__(stored["until_s"], stored["length_s"], stored["grace_s"])
+                return
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        super().__init__()
+
+    def store(self) -> None:
+        """Writes the file. Not synced: a machine that loses power loses its workers too."""
+        content = {
+            "boot": _boot(),
+            "until_s": self.until_s,
+            "length_s": self.length_s,
+            "grace_s": self.grace_s,
+        }
+        # On a full disk keepers know only of less time: they kill early, never late.
+        with suppress(OSError):
+            write_whole(self.path, json.dumps(content), mode=PRIVATE, synced=False)
+
+
+def boot_s() -> float:
+    """Returns the seconds since this machine was started, those in which it slept included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
 class LocalNodes:
-    """The agents of the nodes that this machine plays, usually one."""
+    """The agents of the nodes that this machine plays, usually one.
+
+    With `leased` their workers end when no controller is heard; `clock` is then `boot_s`.
+    """
 
     def __init__(
         self,
@@ -170,7 +219,10 @@ class LocalNodes:
         clock: Callable[[], float],
         groups: ControlGroups,
         home: Path | None = None,
+        *,
+        leased: bool = False,
     ) -> None:
+        self._leased = leased
         self._clock, self._loop, self._home = clock, loop, home
         self._reports: list[AgentReport] = []
         self._groups = groups
@@ -190,9 +242,11 @@ class LocalNodes:
 
         hub = WorkerHub(self._loop, socket, self._clock, receive)
         release = GpuRelease.open(devices.names) if devices.are_gpus else None
-        setting = LocalProcessSettings(devices, socket, self._groups, release=release)
+        lease = StoredLease(folder / "lease.json") if self._leased else None
+        setting = LocalProcessSettings(devices, socket, self._groups, release=release, lease=lease)
         launcher = ProcessLauncher(folder / "workers", setting, hub.send, hub.drain, self._home)
-        agent = Agent(node, devices.names, launcher, fence=StoredFence(folder / "fence.json"))
+        fence = StoredFence(folder / "fence.json")
+        agent = Agent(node, devices.names, launcher, fence=fence, lease=lease)
         before = stored_names(folder) or devices.names
         if agent.alive and devices.are_gpus and before != devices.names:
             # Workers are known by the place of their GPU: each would be taken for another's.
@@ -221,6 +275,10 @@ class LocalNodes:
         # Polling for ends reads the last messages of workers, which are reported first.
         reports, self._reports = self._reports, []
         return [*reports, *ticked]
+
+    def heartbeats(self, now: float) -> list[AgentReport]:
+        """Returns the signs of life of all agents."""
+        return [agent.heartbeat(now) for agent in self.agents]
 
     def next_due(self) -> float:
         """Returns when `tick` has something to do whatever happens."""

@@ -130,18 +130,23 @@ class ElasticGang:
         for number in self.roster.lose(node):
             self.detector.mark_dead(number)
 
-    def has_holder(self, *, without: int) -> bool:
-        """Returns whether a member of the newest generation off a node has the state of the job.
+    def can_do_without(self, node: int) -> bool:
+        """Returns whether a job trains on elsewhere, and nobody on a node makes a step alone.
 
-        Then nobody on the node makes a step alone: each step takes all members of a generation,
-        and whoever has the state is, or was, in one with this member.
+        A step takes all members of a generation. So no generation that those on the node may be in,
+        or have been ordered to enter, may consist of them and of others that were lost before.
         """
-        roster = self.roster
-        return any(
-            w.node != without and w.entered >= 0 and w.stays and number in roster.group
+        roster, there = self.roster, [w for w in self.roster.workers.values() if w.node == node]
+        trains_on = any(
+            w.node != node and w.entered >= 0 and w.stays and number in roster.group
             for number, w in roster.workers.items()
             if roster.is_wanted(number)
         )
+        if not (there and trains_on):
+            return False
+        lost = roster.outcasts.union(w.worker for w in there)
+        first = min((w.entered for w in there if w.entered >= 0), default=roster.generation)
+        return not self.detector.may_be_alone(lost, first, roster.generation)
 
     # After a restart of the controller.
 

@@ -6,7 +6,7 @@ then all workers in it are sent an `Abandon`, and one that does not answer hangs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 
 from dovetail.core.units import NEVER_S
 from dovetail.live.workers.worker_state import Worker
@@ -62,6 +62,14 @@ class FailureDetector:
         if generation in self._given_up:
             return True
         return not self._dead.isdisjoint(self._groups.get(generation, ()))
+
+    def may_be_alone(self, workers: Set[int], first: int, last: int) -> bool:
+        """Returns whether some workers may be all members of one of these generations.
+
+        An earlier controller may have ordered one that is not known here.
+        """
+        groups = [self._groups.get(generation, ()) for generation in range(first, last + 1)]
+        return any(not members or workers >= set(members) for members in groups)
 
     def must_abandon(self, generation: int, now: float) -> bool:
         """Returns whether the workers in a generation must leave it, or show that they live."""

@@ -1,0 +1,136 @@
+"""Leases with real processes: keepers end workers without an agent; lineages have a folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dovetail.live.engines.cgroup import ControlGroups
+from dovetail.live.engines.devices import slots
+from dovetail.live.engines.keeper import KeeperOrder
+from dovetail.live.engines.local import LocalProcessSettings, StoredLease, boot_s
+from dovetail.live.engines.processes import ProcessLauncher, ProcessSettings
+from dovetail.live.node.agent import Agent
+from dovetail.live.node.launcher import WorkerExit
+from dovetail.wire.agent import AgentOrder, Renew, StartWorker
+from patience import until
+
+SLEEPS = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+
+
+class Leased(ProcessSettings):
+    """Settings of workers whose keepers heed a lease."""
+
+    def __init__(self, lease: StoredLease) -> None:
+        self.lease = lease
+
+    def prepare(self, order: StartWorker, token: str) -> KeeperOrder:
+        prepared = super().prepare(order, token)
+        prepared["lease"] = str(self.lease.path)
+        return prepared
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder; whatever still runs from it is killed."""
+    path = Path(tempfile.mkdtemp(dir="/tmp", prefix="dl"))
+    yield path
+    launcher = ProcessLauncher(path / "workers")
+    for found in launcher.adopt():
+        launcher.signal(found.order.job, found.order.worker, signal.SIGKILL)
+    until(lambda: (launcher.poll(), not launcher.alive)[1])
+    shutil.rmtree(path)
+
+
+def order(folder: Path) -> StartWorker:
+    command = (sys.executable, "-c", SLEEPS)
+    return StartWorker(7, 0, 1, 0, command, str(folder), str(folder / "out.log"), str(folder))
+
+
+def renew(agent: Agent, lease_s: float) -> None:
+    beat = agent.heartbeat(boot_s()).alive
+    assert beat is not None
+    answer = Renew(lease_s, 0.2, beat.incarnation, beat.sent_s)
+    agent.handle(AgentOrder(1, renew=answer), boot_s())
+
+
+def agent_of(folder: Path) -> tuple[Agent, ProcessLauncher]:
+    lease = StoredLease(folder / "lease.json")
+    launcher = ProcessLauncher(folder / "workers", Leased(lease))
+    return Agent(0, ("a",), launcher, lease=lease), launcher
+
+
+def test_a_worker_whose_agent_is_gone_ends_with_the_lease(folder: Path) -> None:
+    agent, launcher = agent_of(folder)
+    renew(agent, 1.0)
+    agent.handle(AgentOrder(1, start=order(folder)), boot_s())
+    assert agent.alive == ((7, 0),)
+    # That agent never runs again: no tick of it looks at the lease.
+    later = ProcessLauncher(folder / "workers")
+    ends = [found.exit for found in later.adopt() if found.exit is not None]
+    until(lambda: ends.extend(later.poll()) or ends)
+    assert ends == [WorkerExit(7, 0, -signal.SIGKILL)]
+    assert agent.lease is not None and boot_s() >= agent.lease.until_s
+    until(launcher.poll)
+
+
+def test_a_lease_that_is_renewed_keeps_the_worker(folder: Path) -> None:
+    agent, launcher = agent_of(folder)
+    renew(agent, 0.5)
+    renew(agent, 600.0)
+    agent.handle(AgentOrder(1, start=order(folder)), boot_s())
+    deadline_s = boot_s() + 2.5
+    # More than two looks of the keeper after the end of the first lease.
+    until(lambda: boot_s() > deadline_s)
+    agent.tick(boot_s())
+    assert launcher.poll() == [] and agent.alive == ((7, 0),)
+    launcher.signal(7, 0, signal.SIGKILL)
+    until(launcher.poll)
+
+
+def test_over_the_lease_an_agent_kills_a_worker_that_ignores_it(folder: Path) -> None:
+    agent, _ = agent_of(folder)
+    renew(agent, 0.5)
+    agent.handle(AgentOrder(1, start=order(folder)), boot_s())
+    ended = []
+
+    def look() -> bool:
+        ended.extend(r.ended for r in agent.tick(boot_s()) if r.ended is not None)
+        time.sleep(0.01)
+        return bool(ended)
+
+    until(look)
+    assert (ended[0].exit_code, ended[0].why) == (-9, "no controller was heard for 0.5 s")
+
+
+def test_a_later_agent_finds_the_lease_unless_the_machine_was_started_anew(tmp_path: Path) -> None:
+    lease = StoredLease(tmp_path / "lease.json")
+    lease.renew(Renew(60.0, 5.0, "x", 100.0), "x", 101.0)
+    again = StoredLease(tmp_path / "lease.json")
+    assert (again.until_s, again.length_s, again.grace_s) == (160.0, 60.0, 5.0)
+    stored = json.loads(lease.path.read_text())
+    lease.path.write_text(json.dumps({**stored, "boot": "another"}))
+    assert not StoredLease(tmp_path / "lease.json").holds(0.0)
+    lease.path.write_text("{")
+    assert not StoredLease(tmp_path / "lease.json").holds(0.0)
+
+
+def test_a_worker_of_a_lineage_finds_its_checkpoints_or_does_not_start(tmp_path: Path) -> None:
+    groups = ControlGroups(0, None, None)
+    setting = LocalProcessSettings(slots(1), tmp_path / "socket", groups, {})
+    trains = replace(order(tmp_path), trains=True)
+    assert setting.prepare(trains, "t")["environment"]["DOVETAIL_FOLDER"] == str(tmp_path)
+    with pytest.raises(FileNotFoundError, match="lineage-2"):
+        setting.prepare(replace(trains, lineage=2), "t")
+    (tmp_path / "lineage-2").mkdir()
+    environment = setting.prepare(replace(trains, lineage=2), "t")["environment"]
+    assert environment["DOVETAIL_FOLDER"] == str(tmp_path / "lineage-2")
