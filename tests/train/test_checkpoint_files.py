@@ -6,7 +6,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from dovetail.live.jobs.lineage import (  # noqa: E402
+    BEGUN_FROM,
+    begin_lineage,
+    draft_lineage,
+    lineage_folder,
+)
 from dovetail.train.state.checkpoint import (  # noqa: E402
+    KEPT,
     TrainingPosition,
     checkpoint_path,
     list_checkpoints,
@@ -55,3 +62,17 @@ def test_a_checkpoint_of_another_job_is_refused(tmp_path: Path) -> None:
     two_checkpoints(tmp_path)
     with pytest.raises(ValueError, match="of another job"):
         restore(tmp_path, parts(), {"seed": 1})
+
+
+def test_a_lineage_goes_on_from_the_checkpoint_before_it_whatever_becomes_of_that(
+    tmp_path: Path,
+) -> None:
+    two_checkpoints(tmp_path)
+    draft_lineage(tmp_path, 1)
+    begin_lineage(tmp_path, 1)
+    assert BEGUN_FROM == KEPT == len(list_checkpoints(lineage_folder(tmp_path, 1)))
+    # A copy out of reach writes on, and so removes what the lineage began from.
+    for step in (3, 4):
+        write(tmp_path, step, snapshot(parts(), TrainingPosition(step, 10 * step, True), JOB))
+    position = restore(lineage_folder(tmp_path, 1), parts(), JOB)
+    assert position == TrainingPosition(2, 20, known=True)

@@ -297,3 +297,18 @@ class Cluster(RuleBasedStateMachine):
 
 TestCluster = Cluster.TestCase
 TestCluster.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize(
+    "event", [Abandon(3), Checkpoint(), Checkpoint(leave=True), Ready(3), Stalled("no answer")]
+)
+def test_a_worker_cut_off_from_a_broken_generation_enters_none_without_an_order(
+    event: Abandon | Checkpoint | Ready | Stalled,
+) -> None:
+    """Lost workers form no generation among themselves: only the controller orders one."""
+    worker = trains_in(3, 1, 2)
+    worker.handle(Broke("a member is gone"))
+    worker.handle(event)
+    assert worker.open_generations == [] and not worker.wants(worker.newest)
+    with pytest.raises(ProtocolError):
+        worker.handle(Entering(3))

@@ -40,6 +40,8 @@ class Leases:
 
     def note(self, job: LiveJob) -> None:
         """Notes where workers of a job may live, before any order that changes it is sent."""
+        if not self.monitor.has_leases:
+            return
         record, monitor = job.record, self.monitor
         workers = job.gang.roster.workers.values() if job.gang is not None else ()
         nodes = {w.node for w in workers if monitor.has_lease(w.node)}
@@ -51,6 +53,8 @@ class Leases:
 
     def strand(self, node: int) -> None:
         """Notes what can train no more on a node, while the workers there are still known."""
+        if not self.monitor.has_lease(node):
+            return
         for job in self.jobs:
             record, gang = job.record, job.gang
             if node not in record.nodes or not isinstance(gang, ElasticGang):

@@ -74,6 +74,7 @@ class NodeMonitor:
         self._epoch = epoch
         self._all_drained = False
         self._requests = 0
+        self.has_leases = any(rules.leases_s)
         self._in_log: dict[int, str] = {}
         self.nodes = [
             NodeHealth(tables.now, tables.now, tuple(str(gpu) for gpu in range(count)))
@@ -267,7 +268,7 @@ class NodeMonitor:
 
     def _keep_leases(self) -> None:
         lost = {n: h.lost_s for n, h in enumerate(self.nodes) if h.is_down and h.lost_s < NEVER_S}
-        if any(self._rules.leases_s):
+        if self.has_leases:
             self._log.keep(LEASES, json.dumps(lost))
 
     # States.
