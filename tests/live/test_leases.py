@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 from harness.stage import first_failure, play
-from harness.story import parted
+from harness.story import Fault, Story, Submission, parted
 from live_stage import RULES, Stage
 
 from dovetail.core.messages import NodeChanged, Started, Stopped
@@ -22,8 +22,9 @@ from dovetail.live.jobs.status_snapshot import NodeStatus
 from dovetail.live.node.lease import Lease
 from dovetail.live.workers.elastic_gang import ElasticGang
 from dovetail.live.workers.gang import make_gang
+from dovetail.live.workers.rules import Rules
 from dovetail.live.workers.worker_state import Desired
-from dovetail.wire.agent import Renew, StartWorker
+from dovetail.wire.agent import Renew, StartWorker, WorkerEnded
 
 BLOCK = 60
 FOUND_IN = (9, 15, 20)
@@ -175,24 +176,37 @@ def test_the_checker_finds_two_copies_where_leases_are_not_waited_for(
     assert any("lives" in text or "works as generation" in text for text in wrong)
 
 
+def one_way(node: int) -> Story:
+    """A plain program on the node that is heard no more, but hears."""
+    job = Submission(0.0, "plain", 1, 1, 1, 200.0)
+    fault = Fault(20.0, "node silent", 200.0, node=node)
+    return Story(1, "fifo", (job,), faults=(fault,), nodes=3, lease_s=30.0)
+
+
 def test_the_checker_finds_two_copies_where_an_answer_counts_from_its_arrival(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def renew(lease: Lease, order: Renew, incarnation: str, now: float) -> bool:
-        lease.until_s = now + order.lease_s
+        lease.until_s, lease.length_s = now + order.lease_s, order.lease_s
+        lease.grace_s = order.grace_s
+        lease.store()
         return True
 
+    assert not any(play(one_way(node)).wrong for node in range(3))
     monkeypatch.setattr(Lease, "renew", renew)
-    assert any(play(parted(seed)).wrong for seed in FOUND_IN)
+    wrong = [text for node in range(3) for text in play(one_way(node)).wrong]
+    assert any("starts, and" in text for text in wrong)
 
 
 # Who may make a step alone.
 
 
-def elastic(*generations: tuple[int, ...], entered: dict[int, int]) -> ElasticGang:
+def elastic(
+    *generations: tuple[int, ...], entered: dict[int, int], rules: Rules = LEASED
+) -> ElasticGang:
     """A gang whose worker N is on node N, after orders for these generations, from 1 on."""
     launch = StartWorker(1, -1, -1, -1, ("true",), "/jobs/1", "out", "/", trains=True)
-    gang = make_gang(launch, LEASED)
+    gang = make_gang(launch, rules)
     assert isinstance(gang, ElasticGang)
     wanted = Desired(tuple(GangMember(n, n, 0) for n in sorted(entered)))
     gang.want(wanted, 0.0)
@@ -235,3 +249,24 @@ def test_what_an_earlier_controller_ordered_may_be_of_one_worker() -> None:
     assert not gang.can_do_without(0)
     gang.roster.workers[0].entered = 5
     assert gang.can_do_without(0)
+
+
+@pytest.mark.parametrize("leases_s", [(60.0, 60.0), ()])
+def test_newcomers_read_no_checkpoint_while_one_that_is_killed_may_still_write(
+    leases_s: tuple[float, ...],
+) -> None:
+    """The order to kill it may never come: its node hears nothing, and is heard."""
+    gang = elastic((0,), entered={0: 1, 1: -1}, rules=replace(LEASED, leases_s=leases_s))
+    gang.roster.workers[1].alive = True
+    gang.roster.workers[0].end_by(10.0, 0.0, "it was silent for 10 s")
+
+    def step(now: float) -> None:
+        gang.step(now, lambda *gpu: True, lambda node: now, lambda *gpu: True)
+
+    step(11.0)
+    waits = gang.roster.generation == 1
+    # On one machine the order arrives, and a process that cannot be killed is not waited for.
+    assert waits == bool(leases_s)
+    gang.ended(0, WorkerEnded(1, 0, 1, -9), 20.0)
+    step(20.0)
+    assert gang.roster.generation > 1

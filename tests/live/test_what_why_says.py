@@ -241,3 +241,24 @@ def test_why_and_ls_name_the_gpu_memory_that_a_job_waits_for(cluster: ByHand) ->
     assert row(cluster, 1).reason == "GpuMemoryHeld"
     said = "it waits for GPU memory on node 0: the memory of GPU 0 is held"
     assert said in why(cluster, 1).evidence
+
+
+def test_a_job_that_may_still_run_says_where_and_for_how_long_at_most(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec()), Submission(spec()))
+    detail = "it may still run on node 3, which cannot be reached"
+    cluster.record(1, reason="NodeDisconnected", detail=detail, nodes=(0, 3))
+    assert cluster.picture is not None
+    down = NodeStatus(3, "down", ("a",), heard_s=75.0, lost_s=742.0)
+    cluster.picture = replace(cluster.picture, nodes=(*cluster.picture.nodes, down))
+    said = why(cluster, 1)
+    assert (said.code, said.sentence) == ("NodeDisconnected", detail)
+    assert "node 3 was last heard 25 s ago" in said.evidence
+    assert said.would_start == "node 3 must be back, or be lost, as it is in 642 s at the latest"
+    listed = row(cluster, 1)
+    assert (listed.reason, listed.where) == ("NodeDisconnected", "awaits 3, 642 s")
+    # Of two nodes the later one counts. Other jobs say nothing of it.
+    other = NodeStatus(0, "down", ("a",), heard_s=50.0, lost_s=900.0)
+    cluster.picture = replace(cluster.picture, nodes=(other, down))
+    both = "nodes 0, 3 must be back, or be lost, as they are in 800 s at the latest"
+    assert why(cluster, 1).would_start == both and row(cluster, 1).where == "awaits 0,3, 800 s"
+    assert row(cluster, 2).where == "" and "heard" not in " ".join(why(cluster, 2).evidence)

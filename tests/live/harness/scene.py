@@ -13,6 +13,7 @@ from harness.killing import CrashPoints, Killed, KillingPost, Unread, WatchedJou
 from harness.network import FaultyNetwork, FaultyPost
 from harness.story import (
     CALM_S,
+    GONE,
     GPUS_PER_NODE,
     ORDERS_LOST,
     STOPPED,
@@ -34,7 +35,7 @@ from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Edges, NodeLost, StoredState, StoreError
+from dovetail.live.edges.protocols import Edges, NodeGone, NodeLost, StoredState, StoreError
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox
 from dovetail.live.emulation.synthetic import synthetic_spec
 from dovetail.live.jobs.record import JobRecord
@@ -259,6 +260,11 @@ class Scene:
             self.floor.reboot(fault.node)
             self._lose_line(fault.node)
             self.line.at(until_s, lambda: self.floor.boot(fault.node))
+        elif fault.kind == GONE:
+            self.floor.reboot(fault.node)
+            self.line.after(fault.pick, lambda: self._say_gone(fault.node))
+            # After its word is given the starter brings the node up again, empty.
+            self.line.at(until_s + fault.pick, lambda: self.floor.boot(fault.node))
         elif fault.kind.startswith("node"):
             if fault.kind != "node deaf":
                 self.network.silent[fault.node] = until_s
@@ -269,6 +275,10 @@ class Scene:
                 self.line.at(until_s, lambda: self.floor.part(fault.node, parted=False))
         else:
             self._befall_worker(fault)
+
+    def _say_gone(self, node: int) -> None:
+        if self._inbox is not None:
+            self._inbox.put(NodeGone(node))
 
     def _befall_worker(self, fault: Fault) -> None:
         alive = self.floor.alive()
@@ -353,9 +363,13 @@ class Scene:
 
 def rules_of(story: Story) -> Rules:
     """Returns the rules of a story."""
+    if not story.lease_s:
+        return RULES
     return replace(
         RULES,
-        leases_s=(story.lease_s,) * story.nodes if story.lease_s else (),
+        # So short that a controller gives a worker up before the lease of its node is over.
+        ready_s=10.0,
+        leases_s=(story.lease_s,) * story.nodes,
         lease_grace_s=3.0,
         lease_margin_s=2.0,
         clock_drift=story.drift,

@@ -30,6 +30,8 @@ KINDS = {"machines": ("plain", "elastic", "elastic"), "emulated": ("paced",)}
 ENGINES = ("machines", "machines", "emulated")
 STOPPED = "agent stopped"
 """An agent that gets SIGSTOP, and SIGCONT later: what it is told meanwhile waits in its socket."""
+GONE = "node gone"
+"""A node that dies, as whoever started it says to the controller `pick` seconds later."""
 ORDERS_LOST = "controller killed, orders lost"
 """What no agent has read is lost with it from some order on: it had not left its memory."""
 SHORT_S = 5.0
@@ -299,6 +301,9 @@ def parted(seed: int) -> Story:
             doubled=rng.choice((0.0, 0.05, 0.3)),
         )
     verbs = tuple(sorted(_verbs(rng, submissions), key=lambda v: v.t))
+    if rng.random() < 0.25:
+        t, lasts_s = round(rng.uniform(0, 70), 2), rng.choice((5.0, 60.0))
+        faults.append(Fault(t, GONE, lasts_s, node=rng.randrange(nodes), pick=rng.randrange(15)))
     return Story(
         seed=seed,
         policy=POLICIES[seed % len(POLICIES)],

@@ -226,6 +226,10 @@ class ElasticGang:
     ) -> tuple[int, ...]:
         """Returns the members of the next generation; none while it must wait for others."""
         roster = self.roster
+        if not trainers and self._is_being_ended():
+            # They would read the checkpoint to which one may still write that is to be killed: on
+            # another machine, where that order may not arrive.
+            return ()
         # Survivors stand still until a new generation: for them nothing is worth waiting for.
         broken = any(self.detector.is_broken(w.entered) for w in trainers)
         able = self._able(wanted)
@@ -240,6 +244,11 @@ class ElasticGang:
         if waits and not self._has_leavers(trainers):
             return ()
         return self._choose_members(able, trainers, broken=broken)
+
+    def _is_being_ended(self) -> bool:
+        """Returns whether a worker on a node with a lease was told to end and has not."""
+        workers = self.roster.workers.values()
+        return any(not w.stays and self.roster.rules.lease_s(w.node) > 0 for w in workers)
 
     def _able(self, wanted: Desired) -> list[int]:
         """Returns the wanted workers that are there, or come once the first has made its job."""
