@@ -87,7 +87,9 @@ class Scene:
         self.points = CrashPoints(story.crash_at)
         self.policy = parse_policy(story.policy)
         shares = not self.policy.powers.isdisjoint(("share", "interleave"))
-        crawls = story.weather.late_s > RULES.resend_s
+        # With leases a worker has so little time to be ready that lost messages look as late ones.
+        lossy = story.lease_s > 0 and story.weather.lost > 0
+        crawls = story.weather.late_s > RULES.resend_s or lossy
         self.cluster = Cluster.uniform(story.nodes, GPUS_PER_NODE)
         memory = 0.0 if story.engine == "emulated" else self.cluster.groups[0].gpu_memory_bytes
         self._rules = rules_of(story)
