@@ -128,9 +128,12 @@ class Ground:
         shutil.rmtree(self.home, ignore_errors=True)
         # Agents whose folder is gone end their workers and themselves.
         try:
-            until(lambda: not commands("agent", self.home), lambda: "agents outlive their folder")
+            until(
+                lambda: not commands("local-agents", self.home),
+                lambda: "agents outlive their folder",
+            )
         finally:
-            for process in commands("agent", self.home):
+            for process in commands("local-agents", self.home):
                 os.kill(process, signal.SIGKILL)
             shutil.rmtree(self.home, ignore_errors=True)
 
@@ -212,12 +215,12 @@ def test_workers_live_on_when_the_agent_is_killed(ground: Ground) -> None:
     ground.up()
     told = {"a": ground.client.submit(ground.spec("a"))[0]}
     process = ground.started("a")
-    (agent,) = commands("agent", ground.home)
+    (agent,) = commands("local-agents", ground.home)
     os.kill(agent, signal.SIGKILL)
     ground.until(lambda: not is_there(agent), "the agent is gone")
     ground.kill()
     ground.up()
-    ground.until(lambda: commands("agent", ground.home), "an agent is there again")
+    ground.until(lambda: commands("local-agents", ground.home), "an agent is there again")
     assert is_there(process)
     ground.go_on("a")
     (end,) = ground.client.wait(*told.values(), timeout_s=PATIENCE_S)
@@ -274,7 +277,7 @@ def kill_while_the_agent_stands(ground: Ground, seed: int) -> None:
     # When this has run, the agent has said who is there: until then nothing is placed.
     told = {"first": ground.client.submit(ground.spec("first", "true"))[0]}
     ground.client.wait(*told.values(), timeout_s=PATIENCE_S)
-    (agent,) = commands("agent", ground.home)
+    (agent,) = commands("local-agents", ground.home)
     os.kill(agent, signal.SIGSTOP)
     try:
         spec = ground.spec("gang", "sleep 0.5", gpus=2, min_gpus=2, max_gpus=2, ntasks=2)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.live.node.transport import AgentLink, EventLoop, LineChannel
+from dovetail.live.node.agent_link import AgentLink
+from dovetail.live.node.transport import EventLoop, LineChannel
 from dovetail.wire.codec import LINE_BYTES_MAX
 from patience import PATIENCE_S
 

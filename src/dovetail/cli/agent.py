@@ -1,239 +1,155 @@
-"""`dovetail agent`, hidden: the process of all agents on this machine. `dovetail up` starts it."""
+"""`dovetail agent`: the agent of this machine, for a controller on another one."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import signal
-import sys
+import secrets
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
-from datetime import datetime
 from pathlib import Path
-from time import monotonic
+from time import sleep
 from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.core.errors import DovetailError, InputError
+from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
-    from dovetail.live.engines.agent_server import EngineNodes
-    from dovetail.live.engines.engine import EngineSpec
-    from dovetail.live.node.transport import EventLoop
-    from dovetail.study.option_texts import OptionTexts
+    from dovetail.live.engines.devices import Devices
+    from dovetail.live.join.dial import Joined, Joiner
 
-REPORT_S = 1.0
-"""Seconds of real time between the progress reports of a synthetic job."""
-
-WRITE_S = 5.0
-"""Seconds of real time between writes of a job's progress: the most that a kill loses."""
-
-STEPS_MAX = 20
-"""Instants that emulated nodes process, in a few milliseconds, before orders are read again."""
+SLOTS_MAX = 1024
+LOOK_S = 0.05
 
 
-@click.command("agent", hidden=True)
-@click.option("--home", required=True, type=click.Path(path_type=Path))
-@click.option("--engine", required=True, help="As for up.")
-@click.option("--given", default="{}", help="Options of the speed of synthetic jobs, as JSON.")
-@click.option("--daemon", is_flag=True, help="Continue in the background once it listens.")
-def agent(home: Path, engine: str, given: str, daemon: bool) -> None:
-    """Run the agents of all nodes of an engine; `dovetail up` starts it.
+@click.command("agent")
+@click.option(
+    "--join",
+    "word",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="File with the join word of this node, as `dovetail up` writes it.",
+)
+@click.option(
+    "--folder",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder of the agent, on a disk of this machine.",
+)
+@click.option(
+    "--slots",
+    type=click.IntRange(1, SLOTS_MAX),
+    default=None,
+    help="CPU slots in place of GPUs. [default: the GPUs, or a slot for each core]",
+)
+@click.option("--daemon", is_flag=True, help="Continue in the background.")
+def agent(word: Path, folder: Path, slots: int | None, daemon: bool) -> None:
+    """Run the agent of this machine, for the controller of a join word.
+
+    The agent calls the controller, again and again while it does not answer. Its workers outlive
+    it: a later agent of the same folder takes them over. Without any word of the controller they
+    end when the lease of the node is over.
 
     \b
     Example:
-      dovetail agent --home ~/.dovetail --engine local:4
+      dovetail agent --join n1 --folder /var/lib/dovetail
     """
-    from dovetail.live.engines.engine import EngineSpec
-    from dovetail.live.system.private_file import check_home, make_private_folder
+    from dovetail.live.join.word import JoinWord
+    from dovetail.live.system.daemon import detach
+    from dovetail.live.system.private_file import check_home
 
-    words = EngineSpec.parse(engine)
-    check_home(home)
-    make_private_folder(home / "nodes")
+    word, folder = word.expanduser().absolute(), folder.expanduser().absolute()
+    JoinWord.read(word)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(folder), f"cannot be used: {error.strerror}") from None
+    check_home(folder)
+    devices = _devices(slots)
     if daemon:
-        _detach(home, lambda ready: _serve(home, engine, words, given, ready))
+        detach(folder / "agent.log", lambda ready: _serve(word, folder, devices, ready))
     else:
-        _serve(home, engine, words, given, lambda: None)
+        _serve(word, folder, devices, lambda: None)
 
 
-def _detach(home: Path, serve: Callable[[Callable[[], None]], None]) -> None:
-    """Serves in a new process, and returns when that process listens. Raises DovetailError."""
-    read_end, write_end = os.pipe()
-    if os.fork():
-        os.close(write_end)
-        with os.fdopen(read_end, "rb") as reports:
-            message = reports.read().decode("utf-8", "replace")
-        if message != "ready":
-            raise DovetailError(message or "the agents failed to start; see nodes/agent.log")
-        return
-    os.close(read_end)
-    os.setsid()
+def _devices(slots: int | None) -> Devices:
+    from dovetail.live.engines.engine import EngineSpec, devices_of
 
-    pipe = os.fdopen(write_end, "wb")
+    return devices_of(EngineSpec("local", 1, slots or 0))[0]
 
-    def ready() -> None:
-        pipe.write(b"ready")
-        pipe.close()
 
-    code, failure = 1, ""
+def _serve(word: Path, folder: Path, devices: Devices, ready: Callable[[], None]) -> None:
+    """Serves until the cluster is shut down."""
+    from dovetail.live.engines.devices import machine_memory_bytes, usable_cores
+    from dovetail.live.join.dial import Joiner
+    from dovetail.live.system.daemon import lock_file
+    from dovetail.wire.join import NodeDevices
+
+    lock = lock_file(folder / "agent.lock", folder)
     try:
-        _redirect(home / "nodes" / "agent.log")
-        serve(ready)
-        code = 0
-    except DovetailError as error:
-        failure = str(error)
-        _log(f"cannot run: {failure}")
-    except SystemExit:
-        # SIGTERM: the workers of this machine continue, and a later agent adopts them.
-        code = 0
-    except BaseException as error:
-        import traceback
-
-        traceback.print_exc()
-        failure = f"{type(error).__name__}: {error}"
-    finally:
-        # Not by its descriptor: once closed, its number may be that of another file.
-        with suppress(OSError):
-            if not pipe.closed:
-                pipe.write(failure.encode())
-                pipe.close()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def _redirect(log: Path) -> None:
-    from dovetail.live.system.private_file import open_private
-
-    out = open_private(log, os.O_WRONLY | os.O_APPEND)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
-    os.close(out)
-    os.close(nothing)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-
-def _serve(
-    home: Path, engine: str, words: EngineSpec, given: str, ready: Callable[[], None]
-) -> None:
-    from dovetail.files.whole_file import PRIVATE, write_whole
-    from dovetail.live.engines.agent_server import AgentServer
-    from dovetail.live.engines.engine import EMULATED, agent_lock, control_socket, running_engine
-    from dovetail.live.node.transport import EventLoop
-    from dovetail.wire.agent import WIRE_VERSION
-
-    lock = _lock(home)
-    began_s = monotonic()
-
-    def clock() -> float:
-        return (monotonic() - began_s) * words.speed
-
-    running = running_engine(home)
-    running.unlink(missing_ok=True)  # A killed process may have left this file.
-    with ExitStack() as stack:
-        stack.callback(os.close, lock)
-        loop = stack.enter_context(closing(EventLoop()))
-        if words.kind == EMULATED:
-            nodes, count = _emulated(words, json.loads(given))
-        else:
-            nodes, count = _local(home, words, loop, clock)
-        stack.callback(nodes.close)
-        server = AgentServer(
-            loop, control_socket(home), nodes, count, clock, speed=words.speed, log=_log
+        has = NodeDevices(
+            devices.names,
+            devices.gpu_type,
+            devices.memory_bytes,
+            float(usable_cores()),
+            machine_memory_bytes(),
         )
-        stack.callback(server.close)
-        runs = {"engine": engine, "given": json.loads(given), "wire": WIRE_VERSION}
-        write_whole(running, json.dumps(runs), mode=PRIVATE, synced=False)
-        stack.callback(_remove_description, running, agent_lock(home), lock)
-        _log(f"agents of {engine} listen (process {os.getpid()})")
+        joiner = Joiner(word, secrets.token_hex(8), has)
         ready()
-        server.serve()
-        _log("agents end")
-
-
-def _remove_description(running: Path, path: Path, lock: int) -> None:
-    """Removes the file that describes these agents, unless the folder has been recreated since."""
-    with suppress(OSError):
-        if path.stat().st_ino == os.fstat(lock).st_ino:
-            running.unlink()
-
-
-def _lock(home: Path) -> int:
-    """Returns the lock of the agents of a folder. Raises InputError if it is taken."""
-    from dovetail.live.engines.engine import agent_lock
-    from dovetail.live.system.private_file import open_private
-
-    lock = open_private(agent_lock(home), os.O_RDWR)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        while _serve_as_node(joiner, folder, devices):
+            pass
+    finally:
         os.close(lock)
-        raise InputError(str(home), "agents run here already") from None
-    return lock
 
 
-def _local(
-    home: Path, words: EngineSpec, loop: EventLoop, clock: Callable[[], float]
-) -> tuple[EngineNodes, int]:
-    from hashlib import sha256
+def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices) -> bool:
+    """Serves under the number that the controller gave; True if it gives another one by now."""
+    from dovetail.live.engines.agent_server import AgentServer
+    from dovetail.live.engines.doors import CallingDoor
+    from dovetail.live.engines.local import boot_s
+    from dovetail.live.engines.open_nodes import open_nodes
+    from dovetail.live.node.transport import EventLoop
+    from dovetail.live.system.daemon import log
 
-    from dovetail.live.engines.cgroup import MEMORY, PREFIX, SHARE, ControlGroups
-    from dovetail.live.engines.engine import devices_of, notes_of
-    from dovetail.live.engines.local import LocalNodes
-
-    devices = devices_of(words)
-    for note in notes_of(words):
-        _log(note)
-    ControlGroups.sweep()
-    groups = ControlGroups.below_own(f"{PREFIX}{sha256(bytes(home)).hexdigest()[:12]}")
-    for what in (SHARE, MEMORY):
-        if what not in groups.enforces and not devices[0].are_gpus:
-            _log(f"control groups are unavailable: limits on {what} are not enforced")
-    if groups.tracking is None:
-        _log("control groups are unavailable: processes that leave their session outlive their job")
-    if os.geteuid() == 0:
-        _log("jobs run as root, the owner of this folder")
-    folders = [home / "nodes" / str(node) for node in range(len(devices))]
-    try:
-        nodes = LocalNodes(folders, devices, loop, clock, groups, home)
-    except DovetailError:
-        groups.close()
-        raise
-    if nodes.alive:
-        _log(f"found {len(nodes.alive)} running workers")
-    return nodes, len(devices)
+    joined, number = None, _stored_number(folder)
+    if number is None:
+        joined = _join(joiner, log)
+        number = joined.number
+        _store_number(folder, number)
+    with ExitStack() as stack:
+        loop = stack.enter_context(closing(EventLoop()))
+        place = folder / "node"
+        nodes = open_nodes(folder, [place], [devices], loop, boot_s, log, first=number, leased=True)
+        stack.callback(nodes.close)
+        door = CallingDoor(loop, joiner, number, log, joined)
+        server = AgentServer(loop, door, nodes, (number,), boot_s, log=log)
+        stack.callback(server.close)
+        log(f"the agent of node {number} runs (process {os.getpid()})")
+        server.serve()
+    if door.moved:
+        (folder / "number.json").unlink(missing_ok=True)
+    log("the agent ends")
+    return door.moved
 
 
-def _emulated(words: EngineSpec, given: OptionTexts) -> tuple[EngineNodes, int]:
-    import numpy as np
+def _join(joiner: Joiner, log: Callable[[str], None]) -> Joined:
+    from dovetail.live.join.dial import Dialer
 
-    from dovetail.core.job import JobTable
-    from dovetail.live.emulation.nodes import EmulatedNodes, FolderProgressStore
-    from dovetail.live.engines.engine import cluster_of
-    from dovetail.live.serving.scheduler import live_options, live_physics
-
-    cluster = cluster_of(words)
-    options = live_options(cluster, given)
-    jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64))
-    nodes = EmulatedNodes(
-        len(cluster.installed),
-        cluster.installed,
-        jobs=jobs,
-        physics=live_physics(jobs, options),
-        costs=options.switching,
-        progress=FolderProgressStore(),
-        report_s=REPORT_S * max(1.0, words.speed),
-        write_s=WRITE_S * words.speed,
-        incarnation=f"{os.getpid()}",
-        speed=words.speed,
-        steps_max=STEPS_MAX,
-    )
-    return nodes, len(cluster.installed)
+    dialer = Dialer(joiner, lambda: None, log)
+    while (joined := dialer.turn()) is None:
+        sleep(LOOK_S)
+    return joined
 
 
-def _log(text: str) -> None:
-    moment = datetime.now().astimezone().isoformat(timespec="milliseconds")
-    print(moment, text, file=sys.stderr, flush=True)
+def _stored_number(folder: Path) -> int | None:
+    """Returns the number that this node had; None if it has not joined yet."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return int(json.loads((folder / "number.json").read_text(encoding="ascii"))["number"])
+    return None
+
+
+def _store_number(folder: Path, number: int) -> None:
+    from dovetail.files.whole_file import PRIVATE, write_whole
+
+    write_whole(folder / "number.json", json.dumps({"number": number}), mode=PRIVATE)

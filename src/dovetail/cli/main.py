@@ -45,11 +45,12 @@ COMMANDS = {
     "tenants": ("top", "List queues, accounts and users, and what each holds and used."),
     "drain": ("top", "Stop placing jobs on a node."),
     "history": ("history", "Show or export the history of the jobs."),
+    "agent": ("agent", "Run the agent of this machine for a controller elsewhere."),
     "demo": ("compare", "Compare eight policies on a generated trace."),
 }
 """The module in this package that has each command under its name, and the summary."""
 
-HIDDEN = {"agent": ("agent", "Run the agents of all nodes of an engine.")}
+HIDDEN = {"local-agents": ("local_agents", "Run the agents of all nodes of an engine.")}
 """Internal commands, which `--help` does not list."""
 
 OTHER_SCHEDULERS = {

@@ -11,11 +11,37 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from types import TracebackType
+from typing import Protocol
 
 from dovetail.wire.codec import LINE_BYTES_MAX, WireError
 
 PIECE_BYTES = 1 << 16
 """Read or written by one system call."""
+
+
+class Stream(Protocol):
+    """What a connection needs of a socket; one over TLS has it too."""
+
+    def fileno(self) -> int:
+        """Returns the descriptor to wait for."""
+
+    def close(self) -> None:
+        """Closes the socket."""
+
+    def gettimeout(self) -> float | None:
+        """Returns how long a call waits; None without limit."""
+
+    def settimeout(self, value: float | None, /) -> None:
+        """Sets how long a call waits."""
+
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+        """Returns what came in. Raises BlockingIOError, TimeoutError, OSError."""
+
+    def send(self, data: memoryview, /) -> int:
+        """Returns how much was taken. Raises BlockingIOError, OSError."""
+
+    def sendall(self, data: bytes, /) -> None:
+        """Sends all. Raises TimeoutError, OSError."""
 
 
 class LineTooLong(WireError):
@@ -64,7 +90,7 @@ class LineConnection:
 
     def __init__(
         self,
-        link: socket.socket,
+        link: Stream,
         *,
         line_bytes_max: int = LINE_BYTES_MAX,
         piece_bytes: int = PIECE_BYTES,

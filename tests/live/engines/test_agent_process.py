@@ -21,7 +21,8 @@ from dovetail.live.edges.protocols import Incoming, NodeLost
 from dovetail.live.emulation.synthetic import SyntheticSpec
 from dovetail.live.engines.engine import Engine, is_running
 from dovetail.live.engines.worker_hub import HELLO_WITHIN_S
-from dovetail.live.node.transport import TO_AGENTS, AgentLink, Dismiss
+from dovetail.live.node.agent_link import AgentLink
+from dovetail.live.node.transport import TO_AGENTS, Dismiss
 from dovetail.live.system import unix_socket
 from dovetail.wire.agent import (
     AgentOrder,
@@ -379,7 +380,15 @@ def test_a_home_of_another_user_is_refused(home: Path) -> None:
 
 def test_agents_run_once(home: Path) -> None:
     with Caller(home):
-        command = [sys.executable, "-m", "dovetail", "agent", "--daemon", "--engine", "local:1"]
+        command = [
+            sys.executable,
+            "-m",
+            "dovetail",
+            "local-agents",
+            "--daemon",
+            "--engine",
+            "local:1",
+        ]
         again = subprocess.run([*command, "--home", str(home)], capture_output=True, check=False)
     assert again.returncode == 1 and b"agents run here already" in again.stderr
 

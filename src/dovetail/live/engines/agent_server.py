@@ -1,28 +1,22 @@
-"""The process of the agents: one loop between the controller's socket and the nodes.
+"""The process of agents: one loop between the connections of controllers and the nodes.
 
 It outlives controllers. Reports go only to the connections of the newest controller; an older one
-is not obeyed and gets no reports. It ends when it is dismissed, or when its folder is gone: no
-controller can reach it then, and its workers end with it.
+is not obeyed and gets no reports. It ends when it is dismissed, or when its door is gone for good:
+no controller can reach it then, and its workers end with it.
 """
 
 from __future__ import annotations
 
-import selectors
-import socket
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Sequence
 from time import monotonic
 from typing import Protocol
 
 from dovetail.live.node.transport import TO_AGENTS, Addressed, Dismiss, EventLoop, LineChannel
-from dovetail.live.system.private_file import is_gone
-from dovetail.live.system.unix_socket import is_same_user, listen, remove_socket
 from dovetail.wire.agent import REPORTS, AgentOrder, AgentReport
 from dovetail.wire.codec import WireError
+from dovetail.wire.connection import Stream
 
 ALIVE_S = 1.0
-LOOK_S = 1.0
-"""How often it checks that the folder is there, in seconds of the machine."""
 LONGEST_WAIT_S = 0.5
 KILLED_WITHIN_S = 30.0
 """After SIGKILL a process may still take this long to be gone."""
@@ -61,41 +55,52 @@ class EngineNodes(Protocol):
         ...
 
 
+class ControllerDoor(Protocol):
+    """How controllers reach an agent process: it listens for them, or calls them."""
+
+    def open(self, server: AgentServer) -> None:
+        """Passes connections to `server.add` from now on."""
+        ...
+
+    def turn(self) -> bool:
+        """Does what is due; False if no controller can ever come again."""
+        ...
+
+    def close(self) -> None:
+        """Closes what it has open."""
+        ...
+
+
 class AgentServer:
     """Serves controllers until it is dismissed. `speed` is cluster seconds per second."""
 
     def __init__(
         self,
         loop: EventLoop,
-        path: Path,
+        door: ControllerDoor,
         nodes: EngineNodes,
-        count: int,
+        numbers: Collection[int],
         clock: Callable[[], float],
         *,
         speed: float = 1.0,
         log: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._loop, self._path, self._nodes, self._clock = loop, path, nodes, clock
-        self._count, self._speed, self._log = count, speed, log
-        self._server = listen(path)
-        self._server.setblocking(False)
-        self._inode = path.stat().st_ino
+        self._loop, self._door, self._nodes, self._clock = loop, door, nodes, clock
+        self._numbers, self._speed, self._log = numbers, speed, log
         self._links: list[_Controller] = []
         self._epoch = -1
         self._dismissed = False
-        self._logged = ""
-        self._alive_s = self._look_s = monotonic()
-        loop.watch(self._server, selectors.EVENT_READ, self._accept)
+        self._alive_s = monotonic()
+        door.open(self)
 
     def serve(self) -> None:
-        """Serves until dismissed, or until its folder is gone."""
+        """Serves until dismissed, or until its door is gone."""
         while not self._dismissed:
             due_s = (self._nodes.next_due() - self._clock()) / self._speed
             self._loop.wait(min(due_s, LONGEST_WAIT_S))
             self.publish(self._nodes.tick(self._clock()))
             self._heartbeat()
-            if not self._is_there():
-                self._log("the folder is gone: ending all workers")
+            if not self._door.turn():
                 self.end_workers(0.0)
                 return
 
@@ -117,49 +122,26 @@ class AgentServer:
             self.publish(self._nodes.tick(self._clock()))
 
     def close(self) -> None:
-        """Closes all connections, and removes the socket if it is still its own."""
+        """Closes all connections and the door."""
         for link in list(self._links):
             link.channel.close()
-        self._loop.leave(self._server)
-        remove_socket(self._path, self._inode)
-        self._server.close()
+        self._door.close()
 
-    def _is_there(self) -> bool:
-        now = monotonic()
-        if now < self._look_s:
-            return True
-        self._look_s = now + LOOK_S
-        try:
-            gone = is_gone(self._path, self._inode)
-        except OSError as error:
-            # Not known: workers must not end for a disk or a permission that comes back.
-            self._log_once(f"{self._path} cannot be looked at: {error.strerror}")
-            return True
-        self._logged = ""
-        return not gone
+    @property
+    def is_connected(self) -> bool:
+        """True while any controller is connected."""
+        return bool(self._links)
 
-    def _log_once(self, text: str) -> None:
-        if text != self._logged:
-            self._log(text)
-        self._logged = text
+    def add(self, link: Stream) -> None:
+        """Serves a controller on a new connection."""
+        self._links.append(_Controller(self, link))
+        self._log("a controller connected")
 
     def _heartbeat(self) -> None:
         now = monotonic()
         if now >= self._alive_s:
             self._alive_s = now + ALIVE_S
             self.publish(self._nodes.heartbeats(self._clock()))
-
-    def _accept(self, events: int) -> None:
-        try:
-            link, _ = self._server.accept()
-        except OSError:
-            return
-        if not is_same_user(link):
-            self._log("another user connected and was refused")
-            link.close()
-            return
-        self._links.append(_Controller(self, link))
-        self._log("a controller connected")
 
     # What connections do.
 
@@ -178,7 +160,7 @@ class AgentServer:
             self._dismissed = True
             return
         assert isinstance(message, Addressed)
-        if not 0 <= message.node < self._count:
+        if message.node not in self._numbers:
             return
         link.epoch = max(link.epoch, message.order.epoch)
         self._epoch = max(self._epoch, link.epoch)
@@ -193,7 +175,7 @@ class AgentServer:
 class _Controller:
     """One connection, and the newest epoch that came in on it."""
 
-    def __init__(self, server: AgentServer, link: socket.socket) -> None:
+    def __init__(self, server: AgentServer, link: Stream) -> None:
         self.epoch = -1
         self.channel = LineChannel(
             server._loop,

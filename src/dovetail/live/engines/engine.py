@@ -26,7 +26,7 @@ from dovetail.live.engines.devices import (
     usable_cores,
 )
 from dovetail.live.engines.nvml import gpus
-from dovetail.live.node.transport import AgentLink
+from dovetail.live.node.agent_link import AgentLink
 from dovetail.live.system.file_lock import is_locked
 from dovetail.live.system.private_file import check_home
 from dovetail.live.system.unix_socket import check_path
@@ -185,7 +185,7 @@ class Engine:
 
     def _start(self) -> bool:
         """Starts the process of the agents; False if another one was faster."""
-        command = [sys.executable, "-m", "dovetail", "agent", "--daemon"]
+        command = [sys.executable, "-m", "dovetail", "local-agents", "--daemon"]
         options = ["--home", str(self._home), "--engine", self._text, "--given", self._given]
         try:
             process = subprocess.run(

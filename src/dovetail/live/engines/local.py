@@ -206,7 +206,7 @@ def _boot() -> str:
 
 
 class LocalNodes:
-    """The agents of the nodes that this machine plays, usually one.
+    """The agents of the nodes that this machine plays, usually one, numbered from `first`.
 
     With `leased` their workers end when no controller is heard; `clock` is then `boot_s`.
     """
@@ -220,16 +220,17 @@ class LocalNodes:
         groups: ControlGroups,
         home: Path | None = None,
         *,
+        first: int = 0,
         leased: bool = False,
     ) -> None:
-        self._leased = leased
+        self._leased, self._first = leased, first
         self._clock, self._loop, self._home = clock, loop, home
         self._reports: list[AgentReport] = []
         self._groups = groups
         self._hubs: list[WorkerHub] = []
         self._launchers: list[ProcessLauncher] = []
         self.agents: list[Agent] = []
-        for node, (folder, have) in enumerate(zip(folders, devices, strict=True)):
+        for node, (folder, have) in enumerate(zip(folders, devices, strict=True), start=first):
             self._open(node, folder, have)
 
     def _open(self, node: int, folder: Path, devices: Devices) -> None:
@@ -238,7 +239,7 @@ class LocalNodes:
         socket = worker_socket(folder)
 
         def receive(job: int, worker: int, message: FromWorker) -> None:
-            self._reports += self.agents[node].receive(job, worker, message, self._clock())
+            self._reports += agent.receive(job, worker, message, self._clock())
 
         hub = WorkerHub(self._loop, socket, self._clock, receive)
         release = GpuRelease.open(devices.names) if devices.are_gpus else None
@@ -265,7 +266,8 @@ class LocalNodes:
 
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
         """Passes an order to the agent of a node."""
-        return self.agents[node].handle(order, now) if 0 <= node < len(self.agents) else []
+        place = node - self._first
+        return self.agents[place].handle(order, now) if 0 <= place < len(self.agents) else []
 
     def tick(self, now: float) -> list[AgentReport]:
         """Does what is due in agents and sockets; returns all reports."""
@@ -292,7 +294,7 @@ class LocalNodes:
     @property
     def alive(self) -> list[tuple[int, int, int]]:
         """Returns (node, job, worker) of every worker that lives."""
-        return [(n, *key) for n, agent in enumerate(self.agents) for key in agent.alive]
+        return [(agent.node, *key) for agent in self.agents for key in agent.alive]
 
     def close(self) -> None:
         """Closes everything; workers live on."""

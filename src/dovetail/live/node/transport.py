@@ -1,41 +1,27 @@
-"""How lines travel between the controller and the process of the agents: one Unix socket.
+"""How lines travel between a controller and agents: an event loop, and connections on it.
 
-The agents listen and the controller connects, with retries. Delivery is not guaranteed: what
-could not be sent is dropped, since every order is repeated until its effect is seen and every
-report is part of the next inventory. Neither side can make the other wait or fill its memory:
-buffers are bounded, and a peer that does not read loses the connection.
+Delivery is not guaranteed: what could not be sent is dropped, since every order is repeated until
+its effect is seen and every report is part of the next inventory. Neither side can make the other
+wait or fill its memory: buffers are bounded, and a peer that does not read loses the connection.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
-import socket
-import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dovetail.live.edges.protocols import Incoming, NodeLost
-from dovetail.wire.agent import REPORTS, AgentOrder
-from dovetail.wire.codec import LINE_BYTES_MAX, Codec, WireError
-from dovetail.wire.connection import PIECE_BYTES, LineConnection, LineTooLong
+from dovetail.wire.agent import AgentOrder
+from dovetail.wire.codec import LINE_BYTES_MAX, Codec
+from dovetail.wire.connection import PIECE_BYTES, LineConnection, LineTooLong, Stream
 
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
 
 WAITING_BYTES_MAX = 16 << 20
 """Unsent bytes at which the peer is taken to be dead."""
-ORDERS_MAX = 20_000
-"""Orders queued for the thread of the link. The oldest are dropped: they will be repeated."""
-BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""Pauses between attempts to connect to the agents; the last one repeats."""
-REVIVE_AFTER = 4
-"""Failed attempts after which the agents are started again, and again after as many more."""
-EVERYBODY = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +88,15 @@ class LineChannel:
     def __init__(
         self,
         loop: EventLoop,
-        link: socket.socket,
+        link: Stream,
         on_line: Callable[[bytes], None],
         on_close: Callable[[], None],
         *,
         waiting_bytes_max: int = WAITING_BYTES_MAX,
+        line_bytes_max: int = LINE_BYTES_MAX,
     ) -> None:
-        self._loop, self._connection = loop, LineConnection(link)
+        self._loop = loop
+        self._connection = LineConnection(link, line_bytes_max=line_bytes_max)
         self._on_line, self._on_close = on_line, on_close
         self._most = waiting_bytes_max
         self._reads = self._writes = True
@@ -148,6 +136,12 @@ class LineChannel:
         for _ in range(LINE_BYTES_MAX // PIECE_BYTES):
             if not (self.open and self._read()):
                 return
+
+    def release(self) -> LineConnection:
+        """Returns the connection, which this channel reads and closes no more."""
+        self.open = False
+        self._loop.leave(self._connection)
+        return self._connection
 
     def close(self) -> None:
         """Closes the connection and calls `on_close`, once."""
@@ -201,121 +195,3 @@ class LineChannel:
                 self._on_line(line)
         except LineTooLong:
             self.close()
-
-
-class AgentLink:
-    """The controller's end: a `Post` with a thread that sends orders and receives reports.
-
-    When no agent has listened for a while, `revive` is called to start the agents again.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        nodes: Sequence[int],
-        put: Callable[[Incoming], None],
-        revive: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._path, self._nodes, self._put = path, tuple(nodes), put
-        self._revive = revive
-        self._orders: deque[tuple[int, AgentOrder]] = deque(maxlen=ORDERS_MAX)
-        self._hails: dict[int, AgentOrder] = {}
-        self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._closing = False
-        self._grace_s = 0.0
-        self._loop = EventLoop()
-        self._channel: LineChannel | None = None
-        self._thread = threading.Thread(target=self._run, name="agents", daemon=True)
-        self._thread.start()
-
-    def send(self, node: int, order: AgentOrder) -> None:
-        """Queues an order; if the agents cannot be reached, it is lost."""
-        self._orders.append((node, order))
-        self._wake()
-
-    def dismiss(self, grace_s: float) -> None:
-        """Orders the agents to end all workers and themselves."""
-        self._grace_s = grace_s
-        self._orders.append((EVERYBODY, AgentOrder(0)))
-        self._wake()
-
-    def close(self) -> None:
-        """Sends what is queued, if the agents listen, and closes the connection."""
-        self._closing = True
-        self._wake()
-        self._thread.join()
-        # Not by the thread: it may see `_closing` and end before `_wake` writes, and the number
-        # of the pipe may belong to another file by then.
-        os.close(self._wake_r)
-        os.close(self._wake_w)
-
-    def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._wake_w, b".")
-
-    def _run(self) -> None:
-        self._loop.watch(self._wake_r, selectors.EVENT_READ, self._woken)
-        attempt = 0
-        while not self._closing:
-            if self._channel is None:
-                self._connect()
-                attempt = 0 if self._channel else attempt + 1
-                if attempt and attempt % REVIVE_AFTER == 0:
-                    self._revive()
-            pause_s = BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)]
-            self._loop.wait(1.0 if self._channel else pause_s)
-            self._flush()
-        if self._channel is not None:
-            self._channel.close()
-        self._loop.close()
-
-    def _woken(self, events: int) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._wake_r, PIECE_BYTES)
-
-    def _connect(self) -> None:
-        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            link.connect(str(self._path))
-        except OSError:
-            link.close()
-            return
-        self._channel = LineChannel(self._loop, link, self._heard, self._lost)
-        for node, hail in list(self._hails.items()):
-            self._say(TO_AGENTS.encode(Addressed(node, hail)))
-
-    def _flush(self) -> None:
-        while self._orders:
-            node, order = self._orders.popleft()
-            if node == EVERYBODY:
-                if self._channel is None:
-                    # The only order that is not repeated: it waits for agents that are starting.
-                    self._orders.appendleft((node, order))
-                    return
-                self._say(TO_AGENTS.encode(Dismiss(self._grace_s)))
-                continue
-            if order.hail is not None:
-                self._hails[node] = order
-            with contextlib.suppress(WireError):
-                # Too long for a line. It must not end the thread and lose all other orders.
-                self._say(TO_AGENTS.encode(Addressed(node, order)))
-
-    def _say(self, line: bytes) -> None:
-        if self._channel is not None:
-            self._channel.send(line)
-
-    def _heard(self, line: bytes) -> None:
-        try:
-            report = REPORTS.decode(line)
-        except WireError:
-            # An agent of another version: no connection is better than a wrong state.
-            if self._channel is not None:
-                self._channel.close()
-            return
-        self._put(report)
-
-    def _lost(self) -> None:
-        self._channel = None
-        if not self._closing:
-            for node in self._nodes:
-                self._put(NodeLost(node))

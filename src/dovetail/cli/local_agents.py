@@ -1,0 +1,141 @@
+"""`dovetail local-agents`, hidden: all agents of this machine, in one process of `dovetail up`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from dovetail.live.engines.agent_server import EngineNodes
+    from dovetail.live.engines.engine import EngineSpec
+    from dovetail.live.node.transport import EventLoop
+    from dovetail.study.option_texts import OptionTexts
+
+REPORT_S = 1.0
+"""Seconds of real time between the progress reports of a synthetic job."""
+
+WRITE_S = 5.0
+"""Seconds of real time between writes of a job's progress: the most that a kill loses."""
+
+STEPS_MAX = 20
+"""Instants that emulated nodes process, in a few milliseconds, before orders are read again."""
+
+
+@click.command("local-agents", hidden=True)
+@click.option("--home", required=True, type=click.Path(path_type=Path))
+@click.option("--engine", required=True, help="As for up.")
+@click.option("--given", default="{}", help="Options of the speed of synthetic jobs, as JSON.")
+@click.option("--daemon", is_flag=True, help="Continue in the background once it listens.")
+def local_agents(home: Path, engine: str, given: str, daemon: bool) -> None:
+    """Run the agents of all nodes of an engine; `dovetail up` starts it.
+
+    \b
+    Example:
+      dovetail local-agents --home ~/.dovetail --engine local:4
+    """
+    from dovetail.live.engines.engine import EngineSpec
+    from dovetail.live.system.daemon import detach
+    from dovetail.live.system.private_file import check_home, make_private_folder
+
+    words = EngineSpec.parse(engine)
+    check_home(home)
+    make_private_folder(home / "nodes")
+    if daemon:
+        log_file = home / "nodes" / "agent.log"
+        detach(log_file, lambda ready: _serve(home, engine, words, given, ready))
+    else:
+        _serve(home, engine, words, given, lambda: None)
+
+
+def _serve(
+    home: Path, engine: str, words: EngineSpec, given: str, ready: Callable[[], None]
+) -> None:
+    from dovetail.files.whole_file import PRIVATE, write_whole
+    from dovetail.live.engines.agent_server import AgentServer
+    from dovetail.live.engines.doors import ListeningDoor
+    from dovetail.live.engines.engine import EMULATED, agent_lock, control_socket, running_engine
+    from dovetail.live.node.transport import EventLoop
+    from dovetail.live.system.daemon import lock_file, log
+    from dovetail.wire.agent import WIRE_VERSION
+
+    lock = lock_file(agent_lock(home), home)
+    began_s = monotonic()
+
+    def clock() -> float:
+        return (monotonic() - began_s) * words.speed
+
+    running = running_engine(home)
+    running.unlink(missing_ok=True)  # A killed process may have left this file.
+    with ExitStack() as stack:
+        stack.callback(os.close, lock)
+        loop = stack.enter_context(closing(EventLoop()))
+        if words.kind == EMULATED:
+            nodes, count = _emulated(words, json.loads(given))
+        else:
+            nodes, count = _local(home, words, loop, clock)
+        stack.callback(nodes.close)
+        door = ListeningDoor(loop, control_socket(home), log)
+        server = AgentServer(loop, door, nodes, range(count), clock, speed=words.speed, log=log)
+        stack.callback(server.close)
+        runs = {"engine": engine, "given": json.loads(given), "wire": WIRE_VERSION}
+        write_whole(running, json.dumps(runs), mode=PRIVATE, synced=False)
+        stack.callback(_remove_description, running, agent_lock(home), lock)
+        log(f"agents of {engine} listen (process {os.getpid()})")
+        ready()
+        server.serve()
+        log("agents end")
+
+
+def _remove_description(running: Path, path: Path, lock: int) -> None:
+    """Removes the file that describes these agents, unless the folder has been recreated since."""
+    with suppress(OSError):
+        if path.stat().st_ino == os.fstat(lock).st_ino:
+            running.unlink()
+
+
+def _local(
+    home: Path, words: EngineSpec, loop: EventLoop, clock: Callable[[], float]
+) -> tuple[EngineNodes, int]:
+    from dovetail.live.engines.engine import devices_of, notes_of
+    from dovetail.live.engines.open_nodes import open_nodes
+    from dovetail.live.system.daemon import log
+
+    devices = devices_of(words)
+    for note in notes_of(words):
+        log(note)
+    folders = [home / "nodes" / str(node) for node in range(len(devices))]
+    return open_nodes(home, folders, devices, loop, clock, log, home=home), len(devices)
+
+
+def _emulated(words: EngineSpec, given: OptionTexts) -> tuple[EngineNodes, int]:
+    import numpy as np
+
+    from dovetail.core.job import JobTable
+    from dovetail.live.emulation.nodes import EmulatedNodes, FolderProgressStore
+    from dovetail.live.engines.engine import cluster_of
+    from dovetail.live.serving.scheduler import live_options, live_physics
+
+    cluster = cluster_of(words)
+    options = live_options(cluster, given)
+    jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64))
+    nodes = EmulatedNodes(
+        len(cluster.installed),
+        cluster.installed,
+        jobs=jobs,
+        physics=live_physics(jobs, options),
+        costs=options.switching,
+        progress=FolderProgressStore(),
+        report_s=REPORT_S * max(1.0, words.speed),
+        write_s=WRITE_S * words.speed,
+        incarnation=f"{os.getpid()}",
+        speed=words.speed,
+        steps_max=STEPS_MAX,
+    )
+    return nodes, len(cluster.installed)

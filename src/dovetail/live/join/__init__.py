@@ -1,0 +1,1 @@
+"""How nodes of other machines join a controller: words, certificates, the gate and who dials it."""

@@ -1,0 +1,136 @@
+"""How an agent reaches its controller: dial, check the certificate, join; again after each loss."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from dovetail.core.errors import InputError
+from dovetail.live.join.tls_socket import TlsSocket, called
+from dovetail.live.join.word import JoinWord
+from dovetail.version import __version__
+from dovetail.wire.agent import WIRE_VERSION
+from dovetail.wire.codec import WireError
+from dovetail.wire.connection import LineConnection
+from dovetail.wire.join import ANSWERS, ENTRANCES, Join, JoinRefused, NodeDevices, Welcome
+
+TIMEOUT_S = 10.0
+"""For each wait of an attempt to join."""
+PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Pauses between attempts, each longer or shorter by up to `JITTER`; the last one repeats.
+
+A controller is back within seconds, and all nodes must have joined again within `node_patience_s`.
+"""
+JITTER = 0.5
+
+
+class Refused(Exception):
+    """The controller does not admit this node, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A connection that was admitted, as the node of this number, and the host it comes from."""
+
+    link: TlsSocket
+    number: int
+    host: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joiner:
+    """Who joins. The word is read for each attempt: a controller may have moved meanwhile."""
+
+    word: Path
+    incarnation: str
+    devices: NodeDevices
+
+    def join(self) -> Joined:
+        """Returns a connection. Raises Refused, OSError, InputError for a damaged word."""
+        word = JoinWord.read(self.word)
+        link = called(word.host, word.port, word.fingerprint, TIMEOUT_S)
+        try:
+            join = Join(
+                WIRE_VERSION, __version__, word.name, word.secret, self.incarnation, self.devices
+            )
+            lines = LineConnection(link)
+            lines.send(ENTRANCES.encode(join), TIMEOUT_S)
+            answer = _answer_of(lines.read_line(TIMEOUT_S))
+        except BaseException:
+            link.close()
+            raise
+        if isinstance(answer, JoinRefused):
+            link.close()
+            raise Refused(f"{answer.why}{f'; {answer.mend}' if answer.mend else ''}")
+        return Joined(link, answer.number, link.own_host, word.fingerprint)
+
+
+def _answer_of(line: bytes | None) -> Welcome | JoinRefused:
+    """Returns the answer of the gate. Raises Refused if it is none."""
+    if line is None:
+        raise Refused("the controller closed the connection")
+    try:
+        return ANSWERS.decode(line)
+    except WireError as error:
+        raise Refused(f"the controller's answer is wrong: {error}") from None
+
+
+class Dialer:
+    """Attempts to join in a thread of its own, so that nothing of the node waits for a network.
+
+    `wake` is called by that thread when an attempt has ended.
+    """
+
+    def __init__(
+        self,
+        joiner: Joiner,
+        wake: Callable[[], None],
+        log: Callable[[str], None],
+        random_part: Callable[[], float] = random.random,
+    ) -> None:
+        self._joiner, self._wake, self._log = joiner, wake, log
+        self._random = random_part
+        self._thread: threading.Thread | None = None
+        self._result: Joined | None = None
+        self._failures = 0
+        self._next_s = 0.0
+        self._logged = ""
+
+    @property
+    def next_s(self) -> float:
+        """Returns when the next attempt is due, by the monotonic clock."""
+        return self._next_s
+
+    def turn(self) -> Joined | None:
+        """Begins an attempt if one is due, and returns the connection of one that succeeded."""
+        if self._thread is not None and self._thread.is_alive():
+            return None
+        result, self._result = self._result, None
+        if result is not None:
+            self._thread, self._failures, self._logged = None, 0, ""
+            return result
+        if self._thread is not None:
+            self._thread = None
+            pause_s = PAUSES_S[min(self._failures, len(PAUSES_S) - 1)]
+            self._failures += 1
+            self._next_s = monotonic() + pause_s * (1 + JITTER * (2 * self._random() - 1))
+        if monotonic() >= self._next_s:
+            self._thread = threading.Thread(target=self._attempt, name="dial", daemon=True)
+            self._thread.start()
+        return None
+
+    def _attempt(self) -> None:
+        try:
+            self._result = self._joiner.join()
+        except (Refused, OSError, InputError) as error:
+            text = str(error) or type(error).__name__
+            if text != self._logged:
+                self._logged = text
+                self._log(f"cannot join: {text}")
+        finally:
+            self._wake()

@@ -1,0 +1,309 @@
+"""The gate of a controller: where the agents of other machines, and clients, come in over TLS.
+
+One connection for each node. The first line says who comes; until then a connection is a stranger,
+of which there are few and none for long. What a node reports of another node is refused: whoever
+has one machine has no more than that one. A living node keeps its place: a second agent under its
+name is refused until the first has been silent for a while.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import logging
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from typing import Protocol
+
+from dovetail.live.edges.protocols import Incoming, NodeLost
+from dovetail.live.join.identity import ControllerIdentity
+from dovetail.live.join.tls_socket import TlsSocket, keep_alive, served
+from dovetail.live.join.word import CLIENT
+from dovetail.live.node.post_thread import PostThread
+from dovetail.live.node.transport import LineChannel
+from dovetail.version import __version__
+from dovetail.wire.agent import REPORTS
+from dovetail.wire.codec import WireError
+from dovetail.wire.join import ANSWERS, ENTRANCES, SERVED, Enter, Join, JoinRefused, Welcome
+
+LOG = logging.getLogger(__name__)
+STRANGERS_MAX = 256
+"""Connections that have not said who they are; beyond this the oldest is closed."""
+STRANGER_S = 10.0
+STRANGER_BYTES_MAX = 1 << 16
+ALIVE_S = 15.0
+"""An agent that was silent for longer gives its place to another under its name."""
+TURN_S = 1.0
+ACCEPT_PAUSE_S = 0.1
+"""How long nobody is accepted while the process has no free descriptor."""
+LOGGED_EVERY_S = 60.0
+"""How often the same refusal of the same address is logged."""
+LOGGED_MAX = 1000
+BACKLOG = 1024
+
+ClientServer = Callable[[TlsSocket, str], None]
+"""Serves a client that has entered, from its address, without waiting."""
+
+
+class NodeRegister(Protocol):
+    """Knows the nodes of a cluster; called by the thread of the gate."""
+
+    def admit(self, join: Join) -> int | JoinRefused:
+        """Returns the number of a node whose secret was right, or why it is not admitted."""
+
+
+@dataclass(slots=True)
+class _Stranger:
+    link: TlsSocket
+    address: str
+    since_s: float
+    channel: LineChannel = field(init=False)
+
+
+@dataclass(slots=True)
+class _NodeChannel:
+    """The connection of the agent of a node."""
+
+    name: str
+    number: int
+    incarnation: str
+    channel: LineChannel
+    heard_s: float
+    dismissed: bool = False
+
+
+class Gate(PostThread):
+    """Listens for agents and clients: a `Post` to the nodes that have joined."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        identity: ControllerIdentity,
+        register: NodeRegister,
+        *,
+        alive_s: float = ALIVE_S,
+    ) -> None:
+        super().__init__("gate")
+        self._listener, self._identity, self._register = listener, identity, register
+        self._tls = identity.tls()
+        self._alive_s = alive_s
+        self._put: Callable[[Incoming], None] = lambda incoming: None
+        self._serve_client: ClientServer | None = None
+        self._strangers: list[_Stranger] = []
+        self._nodes: dict[int, _NodeChannel] = {}
+        self._changed = threading.Condition()
+        self._logged: dict[tuple[str, str], float] = {}
+        self._accept_s = 0.0
+        listener.setblocking(False)
+        self._thread.start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Returns host and port that it listens on."""
+        host, port = self._listener.getsockname()[:2]
+        return str(host), int(port)
+
+    def report_to(self, put: Callable[[Incoming], None]) -> None:
+        """Passes the reports of the agents on from now; before this they are dropped."""
+        self._put = put
+
+    def serve_clients(self, serve: ClientServer | None) -> None:
+        """Hands connections of clients over from now on; None refuses them."""
+        self._serve_client = serve
+
+    def joined(self) -> dict[int, str]:
+        """Returns the nodes whose agents are connected: number and name."""
+        with self._changed:
+            return {node.number: node.name for node in self._nodes.values()}
+
+    def await_nodes(self, are_enough: Callable[[dict[int, str]], bool], within_s: float) -> bool:
+        """Returns when the joined nodes are enough; False if they are not in time."""
+        give_up_s = monotonic() + within_s
+        while not are_enough(self.joined()):
+            left_s = give_up_s - monotonic()
+            if left_s <= 0:
+                return False
+            with self._changed:
+                self._changed.wait(min(left_s, TURN_S))
+        return True
+
+    # The thread.
+
+    def _turn(self) -> float:
+        now = monotonic()
+        late = [s for s in self._strangers if now - s.since_s > STRANGER_S]
+        for stranger in late:
+            self._refuse(stranger, "it did not say who it is")
+        if now >= self._accept_s:
+            self._loop.watch(self._listener, selectors.EVENT_READ, self._accept)
+            return TURN_S
+        return ACCEPT_PAUSE_S
+
+    def _say(self, node: int, line: bytes) -> None:
+        known = self._nodes.get(node)
+        if known is not None:
+            known.channel.send(line)
+
+    def _dismiss_now(self, line: bytes) -> None:
+        for known in list(self._nodes.values()):
+            if not known.dismissed:
+                known.dismissed = True
+                known.channel.send(line)
+
+    def _end(self) -> None:
+        for stranger in list(self._strangers):
+            stranger.channel.close()
+        for known in list(self._nodes.values()):
+            known.channel.close()
+        self._listener.close()
+
+    # Strangers.
+
+    def _accept(self, events: int) -> None:
+        try:
+            link, address = self._listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                # The listener stays readable: without a pause this loop would spin.
+                self._accept_s = monotonic() + ACCEPT_PAUSE_S
+                self._loop.leave(self._listener)
+            return
+        try:
+            keep_alive(link)
+            secured = served(link, self._tls)
+        except OSError:
+            link.close()
+            return
+        if len(self._strangers) >= STRANGERS_MAX:
+            self._refuse(self._strangers[0], "too many have not said who they are")
+        stranger = _Stranger(secured, str(address[0]), monotonic())
+        stranger.channel = LineChannel(
+            self._loop,
+            secured,
+            partial(self._introduce, stranger),
+            partial(self._leave, stranger),
+            line_bytes_max=STRANGER_BYTES_MAX,
+        )
+        self._strangers.append(stranger)
+
+    def _leave(self, stranger: _Stranger) -> None:
+        if stranger in self._strangers:
+            self._strangers.remove(stranger)
+
+    def _introduce(self, stranger: _Stranger, line: bytes) -> None:
+        """Takes the first line of a connection."""
+        try:
+            entrance = ENTRANCES.decode(line)
+        except WireError as error:
+            self._refuse(stranger, f"its first line is wrong: {error}")
+            return
+        if isinstance(entrance, Enter):
+            self._enter(stranger, entrance)
+        else:
+            self._join(stranger, entrance)
+
+    def _is_secret(self, name: str, secret: str) -> bool:
+        # In constant time: a shorter comparison would reveal how much of a guess is right.
+        right = self._identity.secret_of(name) if name.isascii() else ""
+        return hmac.compare_digest(secret.encode("utf-8", "replace"), right.encode())
+
+    def _refuse(self, stranger: _Stranger, why: str, mend: str = "") -> None:
+        self._log_refusal(stranger.address, why)
+        stranger.channel.send(ANSWERS.encode(JoinRefused(why, mend)))
+        stranger.channel.close()
+
+    def _log_refusal(self, address: str, why: str) -> None:
+        now = monotonic()
+        if now - self._logged.get((address, why), -LOGGED_EVERY_S) < LOGGED_EVERY_S:
+            return
+        if len(self._logged) >= LOGGED_MAX:
+            self._logged.clear()
+        self._logged[address, why] = now
+        LOG.warning("gate: %s refused: %s", address, why)
+
+    # Clients.
+
+    def _enter(self, stranger: _Stranger, enter: Enter) -> None:
+        if not self._is_secret(CLIENT, enter.secret):
+            self._refuse(stranger, "the secret of a client is wrong")
+            return
+        if self._serve_client is None:
+            self._refuse(stranger, "the controller is starting", "try again in a moment")
+            return
+        stranger.channel.send(ANSWERS.encode(Welcome(__version__)))
+        stranger.channel.release()
+        self._leave(stranger)
+        self._serve_client(stranger.link, stranger.address)
+
+    # Agents.
+
+    def _join(self, stranger: _Stranger, join: Join) -> None:
+        # The secret first: a stranger learns nothing about versions or names.
+        if not self._is_secret(join.node, join.secret):
+            self._refuse(stranger, f"the secret of node {join.node[:64]!r} is wrong")
+            return
+        if join.wire not in SERVED:
+            why = f"agent {join.version} speaks wire {join.wire}, not {SERVED[0]} or {SERVED[-1]}"
+            self._refuse(stranger, f"node {join.node}: {why}", f"install dovetail {__version__}")
+            return
+        number = self._register.admit(join)
+        if isinstance(number, JoinRefused):
+            self._refuse(stranger, f"node {join.node}: {number.why}", number.mend)
+            return
+        holder = self._nodes.get(number)
+        if holder is not None and not self._gives_way(holder, join):
+            why = f"node {join.node}: an agent of this name is connected"
+            self._refuse(stranger, why, "give each machine a join word of its own")
+            return
+        if holder is not None:
+            holder.channel.close()
+        self._seat(stranger, join, number)
+
+    def _gives_way(self, holder: _NodeChannel, join: Join) -> bool:
+        is_same = holder.incarnation == join.incarnation
+        return is_same or monotonic() - holder.heard_s > self._alive_s
+
+    def _seat(self, stranger: _Stranger, join: Join, number: int) -> None:
+        stranger.channel.send(ANSWERS.encode(Welcome(__version__, number)))
+        stranger.channel.release()
+        self._leave(stranger)
+        known = _NodeChannel(join.node, number, join.incarnation, stranger.channel, monotonic())
+        known.channel = LineChannel(
+            self._loop, stranger.link, partial(self._heard, known), partial(self._lost, known)
+        )
+        with self._changed:
+            self._nodes[number] = known
+            self._changed.notify_all()
+        LOG.info("node %s joined from %s as node %d", join.node, stranger.address, number)
+        self._hail(number)
+
+    def _heard(self, known: _NodeChannel, line: bytes) -> None:
+        known.heard_s = monotonic()
+        try:
+            report = REPORTS.decode(line)
+        except WireError as error:
+            LOG.error("node %s sent a report that cannot be read: %s", known.name, error)
+            known.channel.close()
+            return
+        if report.node != known.number or (
+            report.inventory is not None and report.inventory.node != known.number
+        ):
+            self._log_refusal(known.name, "it reports on another node")
+            known.channel.close()
+            return
+        self._put(report)
+
+    def _lost(self, known: _NodeChannel) -> None:
+        with self._changed:
+            if self._nodes.get(known.number) is not known:
+                return
+            del self._nodes[known.number]
+            self._changed.notify_all()
+        if not self._closing:
+            LOG.warning("node %s is disconnected", known.name)
+            self._put(NodeLost(known.number))

@@ -1,0 +1,67 @@
+"""The first line of a connection that comes in through the gate, and its answer.
+
+An agent joins with the secret of its node; a client enters with that of the cluster's clients. What
+follows are the messages of `wire.agent`, or those of clients. New fields have defaults and old ones
+stay, since the peer may be of the version before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.wire.agent import WIRE_VERSION
+from dovetail.wire.codec import Codec
+
+SERVED = (WIRE_VERSION - 1, WIRE_VERSION)
+"""The versions of agents that a controller serves, so that either may be upgraded first."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """What a node has: its GPUs or CPU slots, all alike, and its cores and memory."""
+
+    names: tuple[str, ...]
+    gpu_type: str
+    gpu_memory_bytes: float
+    cpus: float = 0.0
+    memory_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """An agent joins as a node. `incarnation` is new for each process of an agent."""
+
+    wire: int
+    version: str
+    node: str
+    secret: str
+    incarnation: str
+    devices: NodeDevices
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """A client enters; its requests follow."""
+
+    version: str
+    secret: str
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The peer is admitted; an agent serves the node of this number."""
+
+    version: str
+    number: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRefused:
+    """The peer is not admitted, why, and how to mend it."""
+
+    why: str
+    mend: str = ""
+
+
+ENTRANCES: Codec[Join | Enter] = Codec({"Join": Join, "Enter": Enter})
+ANSWERS: Codec[Welcome | JoinRefused] = Codec({"Welcome": Welcome, "JoinRefused": JoinRefused})
