@@ -23,7 +23,7 @@ from command_runner import Said, Shell
 
 from dovetail.cli import up
 from dovetail.live.client.client import Client
-from dovetail.live.engines.engine import is_running
+from dovetail.live.engines.local_engine import is_running
 from dovetail.live.store.folder import Folder
 from patience import until
 

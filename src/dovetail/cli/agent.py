@@ -74,7 +74,8 @@ def agent(word: Path, folder: Path, slots: int | None, daemon: bool) -> None:
 
 
 def _devices(slots: int | None) -> Devices:
-    from dovetail.live.engines.engine import EngineSpec, devices_of
+    from dovetail.live.engines.engine_spec import EngineSpec
+    from dovetail.live.engines.local_engine import devices_of
 
     return devices_of(EngineSpec("local", 1, slots or 0))[0]
 

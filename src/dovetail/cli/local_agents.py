@@ -14,7 +14,7 @@ import click
 
 if TYPE_CHECKING:
     from dovetail.live.engines.agent_server import EngineNodes
-    from dovetail.live.engines.engine import EngineSpec
+    from dovetail.live.engines.engine_spec import EngineSpec
     from dovetail.live.node.transport import EventLoop
     from dovetail.study.option_texts import OptionTexts
 
@@ -40,7 +40,7 @@ def local_agents(home: Path, engine: str, given: str, daemon: bool) -> None:
     Example:
       dovetail local-agents --home ~/.dovetail --engine local:4
     """
-    from dovetail.live.engines.engine import EngineSpec
+    from dovetail.live.engines.engine_spec import EngineSpec
     from dovetail.live.system.daemon import detach
     from dovetail.live.system.private_file import check_home, make_private_folder
 
@@ -60,7 +60,8 @@ def _serve(
     from dovetail.files.whole_file import PRIVATE, write_whole
     from dovetail.live.engines.agent_server import AgentServer
     from dovetail.live.engines.doors import ListeningDoor
-    from dovetail.live.engines.engine import EMULATED, agent_lock, control_socket, running_engine
+    from dovetail.live.engines.engine_spec import EMULATED
+    from dovetail.live.engines.local_engine import agent_lock, control_socket, running_engine
     from dovetail.live.node.transport import EventLoop
     from dovetail.live.system.daemon import lock_file, log
     from dovetail.wire.agent import WIRE_VERSION
@@ -103,7 +104,7 @@ def _remove_description(running: Path, path: Path, lock: int) -> None:
 def _local(
     home: Path, words: EngineSpec, loop: EventLoop, clock: Callable[[], float]
 ) -> tuple[EngineNodes, int]:
-    from dovetail.live.engines.engine import devices_of, notes_of
+    from dovetail.live.engines.local_engine import devices_of, notes_of
     from dovetail.live.engines.open_nodes import open_nodes
     from dovetail.live.system.daemon import log
 
@@ -119,7 +120,7 @@ def _emulated(words: EngineSpec, given: OptionTexts) -> tuple[EngineNodes, int]:
 
     from dovetail.core.job import JobTable
     from dovetail.live.emulation.nodes import EmulatedNodes, FolderProgressStore
-    from dovetail.live.engines.engine import cluster_of
+    from dovetail.live.engines.local_engine import cluster_of
     from dovetail.live.serving.scheduler import live_options, live_physics
 
     cluster = cluster_of(words)

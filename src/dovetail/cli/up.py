@@ -28,10 +28,13 @@ from dovetail.cli.options import belief_options
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
+    from dovetail.live.engines.joined_engine import JoinOptions
     from dovetail.live.server.server import Server
     from dovetail.live.serving.serve import UpRequest
     from dovetail.study.option_texts import OptionTexts
 
+OWN = ("policy", "engine", "gate", "lease")
+"""The remembered options that are no options of a simulation."""
 START_S = 600.0
 """Timeout of a start: long, as the first start of a fresh install compiles code."""
 POLL_S = 0.05
@@ -47,7 +50,18 @@ STEP = "start: "
 @shown_option(
     "--engine",
     default="local",
-    help="local, local:SLOTS, or emulated:NODESxGPUS[@SPEED] (synthetic jobs).",
+    help="local, local:SLOTS, nodes:FILE, or emulated:NODESxGPUS[@SPEED] (synthetic jobs).",
+)
+@click.option(
+    "--gate",
+    default="",
+    metavar="HOST[:PORT]",
+    help="Where agents on other machines reach the controller. [default: its host name]",
+)
+@shown_option(
+    "--lease",
+    default="10m",
+    help="How long jobs on other machines run without a controller; 0: without limit.",
 )
 @click.option(
     "--cluster",
@@ -77,6 +91,8 @@ def up(
     as_json: bool,
     policy: str,
     engine: str,
+    gate: str,
+    lease: str,
     listen: str,
     allow_sharing_between_users: bool,
     fresh: bool,
@@ -98,7 +114,8 @@ def up(
       dovetail up --policy sjf-bsbf --engine local
       dovetail up --policy afs-p --engine emulated:4x4@60 --home demo
     """
-    from dovetail.live.engines.engine import EngineSpec, notes_of
+    from dovetail.live.engines.engine_spec import EngineSpec
+    from dovetail.live.engines.local_engine import notes_of
     from dovetail.live.server.server import loopback_address
     from dovetail.live.serving.serve import UpRequest, check
 
@@ -111,11 +128,12 @@ def up(
     context = click.get_current_context()
     last = {} if fresh else up_options.recalled(home, context)
     policy, engine = str(last.get("policy", policy)), str(last.get("engine", engine))
-    remembered = {name: value for name, value in last.items() if name not in ("policy", "engine")}
+    join = _join_options(str(last.get("gate", gate)), str(last.get("lease", lease)))
+    remembered = {name: value for name, value in last.items() if name not in OWN}
     texts = cast("OptionTexts", {**option_texts, "profiles": profiles, **remembered})
     if last:
         click.echo(f"options of the last start: {up_options.words(last)}", err=True)
-    request = UpRequest(home, policy, engine, texts, listen, allow_sharing_between_users)
+    request = UpRequest(home, policy, engine, texts, listen, allow_sharing_between_users, join)
     with reporting(report_fd):
         check(request)
     for note in notes_of(EngineSpec.parse(engine)):
@@ -125,6 +143,23 @@ def up(
             _serve(request, as_json)
     else:
         _start(request, as_json)
+
+
+def _join_options(gate: str, lease: str) -> JoinOptions:
+    from math import isinf
+
+    from dovetail.jobspec.values import seconds
+    from dovetail.live.engines.joined_engine import JoinOptions
+    from dovetail.live.workers.rules import Rules
+
+    try:
+        lease_s = 0.0 if lease == "0" else seconds(lease)
+    except ValueError as error:
+        raise InputError(f"--lease {lease}", str(error)) from None
+    least_s = Rules().lease_s_min
+    if 0 < lease_s < least_s:
+        raise InputError(f"--lease {lease}", f"it is 0 or at least {least_s:g}s")
+    return JoinOptions(gate, 0.0 if isinf(lease_s) else lease_s)
 
 
 @contextmanager
@@ -159,7 +194,14 @@ def _serve(request: UpRequest, as_json: bool) -> None:
 
     def ready(server: Server) -> None:
         up_options.keep(
-            request.home, {"policy": request.policy, "engine": request.engine, **request.options}
+            request.home,
+            {
+                "policy": request.policy,
+                "engine": request.engine,
+                "gate": request.join.gate,
+                "lease": f"{request.join.lease_s:g}s",
+                **request.options,
+            },
         )
         _print_up(request, server.address, as_json, os.getpid())
 
@@ -234,6 +276,7 @@ def _words(request: UpRequest) -> list[str]:
     """Returns the command line of a request."""
     words = ["up", "--fresh", "--foreground", "--home", str(request.home)]
     words += ["--policy", request.policy, "--engine", request.engine, "--listen", request.listen]
+    words += ["--gate", request.join.gate, "--lease", f"{request.join.lease_s:g}s"]
     words += ["--allow-sharing-between-users"] * request.share_between_users
     for name, value in request.options.items():
         for one in value if isinstance(value, tuple | list) else (value,):

@@ -14,7 +14,7 @@ from dovetail.core.errors import InputError
 FILE = "up.json"
 REMEMBERED = (
     *("policy", "engine", "cluster", "forecast", "belief", "placement", "switching", "physics"),
-    *("profiles", "interference", "cycle", "without", "seed"),
+    *("profiles", "interference", "cycle", "without", "seed", "gate", "lease"),
 )
 """The options in the file. --listen and sharing open the cluster to others: never implied."""
 _KINDS = {"seed": int, "profiles": list}

@@ -19,7 +19,7 @@ import pytest
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges.protocols import Incoming, NodeLost
 from dovetail.live.emulation.synthetic import SyntheticSpec
-from dovetail.live.engines.engine import Engine, is_running
+from dovetail.live.engines.local_engine import LocalEngine, is_running
 from dovetail.live.engines.worker_hub import HELLO_WITHIN_S
 from dovetail.live.node.agent_link import AgentLink
 from dovetail.live.node.transport import TO_AGENTS, Dismiss
@@ -54,7 +54,7 @@ def home() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(dir="/tmp", prefix="dt"))
     path.chmod(0o700)
     yield path
-    Engine("local:1", path).stop_agents(end=True)
+    LocalEngine("local:1", path).stop_agents(end=True)
     shutil.rmtree(path)
 
 
@@ -63,7 +63,7 @@ class Caller:
 
     def __init__(self, home: Path, text: str = "local:2", epoch: int = 1, **given: object) -> None:
         self.home, self.epoch = home, epoch
-        self.engine = Engine(text, home, given)
+        self.engine = LocalEngine(text, home, given)
         self.engine.start_agents()
         self.come: queue.Queue[Incoming] = queue.Queue()
         self.post = self.engine.connect(self.come.put)
@@ -338,9 +338,9 @@ def test_emulated_nodes_run_faster_than_time(home: Path) -> None:
         assert caller.hear("finished").samples == 1000 * length_s  # type: ignore[attr-defined]
         assert time.monotonic() - began_s >= length_s / 5000
         with pytest.raises(InputError, match="emulated:2x2@5000"):
-            Engine("local:1", home).start_agents()
+            LocalEngine("local:1", home).start_agents()
         with pytest.raises(InputError, match="options"):
-            Engine("emulated:2x2@5000", home, {"switching": "restart:3"}).start_agents()
+            LocalEngine("emulated:2x2@5000", home, {"switching": "restart:3"}).start_agents()
 
 
 def test_a_link_to_nobody_loses_orders_and_closes(home: Path) -> None:
@@ -366,7 +366,7 @@ def test_a_dismissal_waits_for_agents_that_are_just_coming_up(home: Path) -> Non
 def test_a_home_that_others_may_enter_is_refused(home: Path) -> None:
     home.chmod(0o755)
     with pytest.raises(InputError, match="chmod 700"):
-        Engine("local:1", home).start_agents()
+        LocalEngine("local:1", home).start_agents()
     home.chmod(0o700)
 
 
@@ -374,7 +374,7 @@ def test_a_home_that_others_may_enter_is_refused(home: Path) -> None:
 def test_a_home_of_another_user_is_refused(home: Path) -> None:
     os.chown(home, 12345, -1)
     with pytest.raises(InputError, match="another user"):
-        Engine("local:1", home).start_agents()
+        LocalEngine("local:1", home).start_agents()
     os.chown(home, 0, -1)
 
 
@@ -395,6 +395,6 @@ def test_agents_run_once(home: Path) -> None:
 
 def test_a_path_too_long_for_a_socket_is_refused() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="d" * 90) as deep:
-        engine = Engine("local:1", Path(deep))
+        engine = LocalEngine("local:1", Path(deep))
         with pytest.raises(DovetailError, match="use a shorter --home"):
             engine.start_agents()

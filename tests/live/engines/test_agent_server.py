@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.live.engines.agent_server import AgentServer
+from dovetail.live.engines.doors import ListeningDoor
 from dovetail.live.node.transport import TO_AGENTS, Addressed, EventLoop
 from dovetail.wire.agent import REPORTS, AgentOrder, AgentReport, Heartbeat, InventoryRequest
 
@@ -23,7 +24,11 @@ class Scene:
         self.loop = EventLoop()
         self.carried_out: list[int] = []
         self.says: list[AgentReport] = []
-        self.server = AgentServer(self.loop, path, self, 1, lambda: 0.0)
+        self.logged: list[str] = []
+        self.door = ListeningDoor(self.loop, path, self.logged.append)
+        self.server = AgentServer(
+            self.loop, self.door, self, (0,), lambda: 0.0, log=self.logged.append
+        )
 
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
         self.carried_out.append(order.epoch)
@@ -140,20 +145,20 @@ def test_workers_end_only_when_the_socket_is_surely_gone(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """A disk or a permission that fails for a moment is no answer, and is asked again."""
-    logged: list[str] = []
-    scene.server._log = logged.append
 
     def fails(path: Path, **_: object) -> os.stat_result:
         raise OSError(number, os.strerror(number))
 
     def looks() -> bool:
-        scene.server._look_s = 0.0
-        return scene.server._is_there()
+        scene.door._look_s = 0.0
+        return scene.door.turn()
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "stat", fails)
         assert [looks() for _ in range(3)] == [True] * 3
-    assert len(logged) == 1 and os.strerror(number) in logged[0], "said once, not every second"
+    assert len(scene.logged) == 1 and os.strerror(number) in scene.logged[0], (
+        "said once, not every second"
+    )
     assert looks()
     scene.path.rename(scene.path.with_name("moved"))
     assert not looks(), "it is gone"

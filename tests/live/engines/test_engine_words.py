@@ -3,7 +3,7 @@
 import pytest
 
 from dovetail.core.errors import InputError
-from dovetail.live.engines.engine import EngineSpec
+from dovetail.live.engines.engine_spec import EngineSpec
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.engines import cgroup, engine
+from dovetail.live.engines import cgroup, local_engine
 from dovetail.live.engines.cgroup import MEMORY, SHARE, ControlGroups
 from dovetail.live.engines.devices import Devices, slots, store_names, usable_cores
-from dovetail.live.engines.engine import Engine, EngineSpec, cluster_of
+from dovetail.live.engines.engine_spec import EngineSpec
 from dovetail.live.engines.local import LocalNodes, LocalProcessSettings, StoredFence
+from dovetail.live.engines.local_engine import LocalEngine, cluster_of
 from dovetail.live.engines.nvml import GpuInventory
 from dovetail.live.engines.processes import OUT_OF_MEMORY, ProcessLauncher
 from dovetail.live.node.launcher import WorkerExit
@@ -126,7 +127,7 @@ def test_engines_are_said_in_a_word(text: str, words: EngineSpec) -> None:
 )  # fmt: skip
 def test_other_words_are_refused_with_a_cure(text: str, tmp_path: Path) -> None:
     with pytest.raises(InputError):
-        Engine(text, tmp_path)
+        LocalEngine(text, tmp_path)
 
 
 def test_the_cluster_is_what_the_engine_gives() -> None:
@@ -350,15 +351,15 @@ def test_agents_that_are_coming_up_or_were_faster_are_waited_for(
         nonlocal looks
         looks += 1
         if looks == 4:
-            engine.running_engine(home).write_text(json.dumps({"engine": "local:1", **WIRE}))
+            local_engine.running_engine(home).write_text(json.dumps({"engine": "local:1", **WIRE}))
         return looks > 1
 
     def too_late(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
         return subprocess.CompletedProcess(command, 1, stderr=b"dovetail: agents run here already")
 
-    monkeypatch.setattr(engine, "is_running", is_running)
+    monkeypatch.setattr(local_engine, "is_running", is_running)
     monkeypatch.setattr(subprocess, "run", too_late)
-    Engine("local:1", folder).start_agents()
+    LocalEngine("local:1", folder).start_agents()
     assert looks == 4
 
 
@@ -366,24 +367,24 @@ def test_a_controller_that_sees_other_gpus_than_its_agents_is_told(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = [TWO_GPUS]
-    monkeypatch.setattr(engine, "gpus", lambda: GpuInventory(seen[0]))
-    monkeypatch.setattr(engine, "is_running", lambda home: True)
+    monkeypatch.setattr(local_engine, "gpus", lambda: GpuInventory(seen[0]))
+    monkeypatch.setattr(local_engine, "is_running", lambda home: True)
     (folder / "nodes" / "0").mkdir(parents=True)
-    engine.running_engine(folder).write_text(json.dumps({"engine": "local", **WIRE}))
+    local_engine.running_engine(folder).write_text(json.dumps({"engine": "local", **WIRE}))
     store_names(folder / "nodes" / "0", TWO_GPUS.names)
-    Engine("local", folder).start_agents()
+    LocalEngine("local", folder).start_agents()
     seen[0] = replace(TWO_GPUS, names=("GPU-1",))
     with pytest.raises(InputError, match="have GPU-0, GPU-1, not GPU-1"):
-        Engine("local", folder).start_agents()
+        LocalEngine("local", folder).start_agents()
 
 
 @pytest.mark.parametrize("wire", [{}, {"wire": WIRE_VERSION + 1}])
 def test_agents_of_another_version_are_refused_with_the_way_out(
     folder: Path, monkeypatch: pytest.MonkeyPatch, wire: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(engine, "is_running", lambda home: True)
+    monkeypatch.setattr(local_engine, "is_running", lambda home: True)
     (folder / "nodes").mkdir()
-    engine.running_engine(folder).write_text(json.dumps({"engine": "local:1", **wire}))
+    local_engine.running_engine(folder).write_text(json.dumps({"engine": "local:1", **wire}))
     with pytest.raises(InputError, match="another version") as refused:
-        Engine("local:1", folder).start_agents()
+        LocalEngine("local:1", folder).start_agents()
     assert "down --drain" in str(refused.value) and "nodes/agent.lock" in str(refused.value)

@@ -48,6 +48,7 @@ from dovetail.live.edges.protocols import (
     JournalEntry,
     NodeGone,
     NodeLost,
+    NodesChanged,
     Request,
     StoredState,
     StoreError,
@@ -248,6 +249,8 @@ class LiveWorld:
                     pass
                 case NodeGone():
                     self._node_loss.take_gone(message.node)
+                case NodesChanged():
+                    self._leaving = True
 
     def _take_request(self, request: Request) -> None:
         if request.verb in ("drain", "undrain"):

@@ -49,8 +49,13 @@ class NodeGone:
     node: int
 
 
-Incoming = StoredJob | Request | AgentReport | NodeLost | NodeGone
-"""A submitted job, the request of a user, the report of an agent, its lost connection, its end."""
+@dataclass(frozen=True, slots=True)
+class NodesChanged:
+    """A new node has joined, or one has other devices: the controller must start anew."""
+
+
+Incoming = StoredJob | Request | AgentReport | NodeLost | NodeGone | NodesChanged
+"""A submitted job, the request of a user, the report of an agent, or news of the nodes."""
 
 CLOCK = "clock"
 """The name in the journal of the cluster's time, for times without facts and records."""

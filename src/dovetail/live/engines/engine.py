@@ -1,279 +1,106 @@
-"""The engine of a cluster: it starts the agents of all nodes and connects to them.
-
-`local` is this machine, `emulated` has nodes whose workers are clocks. Both run all agents in one
-process here, which outlives the controller.
-"""
+"""The engine of a cluster: it brings the agents of all nodes up and carries their messages."""
 
 from __future__ import annotations
 
-import json
-import logging
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from dovetail.core.cluster import DEFAULT_LINKS, Cluster, NodeGroup
-from dovetail.core.errors import DovetailError, InputError
+from dovetail.core.cluster import Cluster
 from dovetail.live.edges.protocols import Incoming
-from dovetail.live.engines.devices import (
-    Devices,
-    machine_memory_bytes,
-    slots,
-    stored_names,
-    usable_cores,
-)
-from dovetail.live.engines.nvml import gpus
-from dovetail.live.node.agent_link import AgentLink
-from dovetail.live.system.file_lock import is_locked
-from dovetail.live.system.private_file import check_home
-from dovetail.live.system.unix_socket import check_path
-from dovetail.wire.agent import WIRE_VERSION
-
-LOG = logging.getLogger(__name__)
-LOCAL, EMULATED = "local", "emulated"
-SPEED_MAX = 100_000.0
-NODES_MAX, SLOTS_MAX = 64, 1024
-UP_WITHIN_S = 300.0
-"""A machine under load imports slowly."""
-DOWN_WITHIN_S = 120.0
-GRACE_S = 10.0
-AGAIN_S = 0.05
-TRUTH = ("switching", "physics", "profiles", "interference", "cycle")
-"""The options that set the true speed of paced jobs, and the true cost of a switch."""
+from dovetail.live.engines.engine_spec import EngineSpec
+from dovetail.live.engines.joined_engine import JoinedEngine, JoinOptions
+from dovetail.live.engines.local_engine import LocalEngine
+from dovetail.wire.agent import AgentOrder
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSpec:
-    """The parsed text of an engine: `local:2x4`, `emulated:16x8@60`."""
+class AgentPost(Protocol):
+    """A `Post` that is open until it is closed."""
 
-    kind: str
-    nodes: int = 1
-    slots: int = 0
-    shape: str = ""
-    speed: float = 1.0
+    def send(self, node: int, order: AgentOrder) -> None:
+        """Sends an order to the agent of a node."""
+        ...
 
-    @staticmethod
-    def parse(text: str) -> EngineSpec:
-        """Parses the text of an engine. Raises InputError."""
-        kind, _, rest = text.partition(":")
-        if kind == LOCAL:
-            return _local(text, rest)
-        if kind == EMULATED and rest:
-            return _emulated(text, rest)
-        raise _unknown(text)
+    def close(self) -> None:
+        """Sends what is queued, where agents can be reached, and passes no more reports on."""
+        ...
 
 
-def _unknown(text: str) -> InputError:
-    return InputError(
-        "--engine", f"cannot read '{text}'", "as in local, local:4, local:2x2, emulated:4x4@60"
-    )
+class Engine(Protocol):
+    """The nodes of a cluster, and their agents, which outlive the controller."""
 
+    @property
+    def cluster(self) -> Cluster:
+        """Returns the nodes. Raises DovetailError if none is known before `prepare`."""
+        ...
 
-def _local(text: str, rest: str) -> EngineSpec:
-    nodes, _, each = rest.partition("x") if "x" in rest else ("1", "", rest or "0")
-    if not (nodes.isdecimal() and each.isdecimal()) or text.endswith(":"):
-        raise _unknown(text)
-    if not 1 <= int(nodes) <= NODES_MAX or not (0 if not rest else 1) <= int(each) <= SLOTS_MAX:
-        raise InputError(
-            "--engine", f"1 to {NODES_MAX} nodes of 1 to {SLOTS_MAX} slots, not '{text}'"
-        )
-    return EngineSpec(LOCAL, int(nodes), int(each))
+    @property
+    def is_known(self) -> bool:
+        """True once the nodes are known."""
+        ...
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Returns the names of the nodes; none where they have numbers alone."""
+        ...
 
-def _emulated(text: str, rest: str) -> EngineSpec:
-    shape, at, speed = rest.partition("@")
-    try:
-        cluster = Cluster.parse(shape)
-    except InputError as error:
-        mend = error.mend or "as in emulated:4x4@60"
-        raise InputError("--engine", f"'{text}': {error.what}", mend) from None
-    try:
-        factor = float(speed) if at else 1.0
-    except ValueError:
-        raise _unknown(text) from None
-    if not 0 < factor <= SPEED_MAX:
-        raise InputError("--engine", f"a speed is above 0 and at most {SPEED_MAX:g}: '{text}'")
-    return EngineSpec(EMULATED, len(cluster.installed), 0, shape, factor)
+    @property
+    def leases_s(self) -> tuple[float, ...]:
+        """Returns the lease of each node, none where no silence ends workers."""
+        ...
 
+    @property
+    def speed(self) -> float:
+        """Returns the seconds of the cluster in one of ours."""
+        ...
 
-def devices_of(spec: EngineSpec) -> tuple[Devices, ...]:
-    """Returns the devices of each local node: its GPUs if no slots are given and it has any."""
-    if not spec.slots:
-        return (gpus().devices or slots(usable_cores()),)
-    total = spec.nodes * spec.slots
-    return tuple(slots(spec.slots, first=node * spec.slots, of=total) for node in range(spec.nodes))
+    @property
+    def paced(self) -> bool:
+        """True if workers are clocks, so that only paced jobs can run."""
+        ...
 
+    @property
+    def identity(self) -> str:
+        """Returns what an engine must have in common with that of jobs which are under way."""
+        ...
 
-def notes_of(spec: EngineSpec) -> tuple[str, ...]:
-    """Returns notes for the user about the GPUs of this machine, used or left out."""
-    return gpus().notes if spec.kind == LOCAL and not spec.slots else ()
+    def prepare(self, *, keeps_nodes: bool) -> None:
+        """Finds out which nodes there are; all earlier ones stay if `keeps_nodes`."""
+        ...
 
-
-def cluster_of(spec: EngineSpec) -> Cluster:
-    """Returns the cluster of an engine."""
-    if spec.kind == EMULATED:
-        return Cluster.parse(spec.shape)
-    have = devices_of(spec)
-    group = NodeGroup(
-        have[0].gpu_type,
-        len(have),
-        len(have[0].names),
-        gpu_type=have[0].gpu_type,
-        gpu_memory_bytes=have[0].memory_bytes,
-        cpus=float(usable_cores()) / len(have),
-        memory_bytes=machine_memory_bytes() / len(have),
-    )
-    return Cluster((group,), DEFAULT_LINKS)
-
-
-def control_socket(home: Path) -> Path:
-    """Returns where the process of the agents listens for the controller."""
-    return home / "nodes" / "agents.sock"
-
-
-def worker_socket(folder: Path) -> Path:
-    """Returns where the agent of a local node listens for its workers."""
-    return folder / "agent.sock"
-
-
-def check_sockets(home: Path, spec: EngineSpec) -> None:
-    """Raises InputError where the path of a socket would be too long."""
-    check_path(control_socket(home))
-    if spec.kind == LOCAL:
-        check_path(worker_socket(home / "nodes" / str(spec.nodes - 1)))
-
-
-def running_engine(home: Path) -> Path:
-    """Returns the file with the options that the process of the agents was started with."""
-    return home / "nodes" / "engine.json"
-
-
-def agent_lock(home: Path) -> Path:
-    """Returns the file that the process of the agents has locked while it lives."""
-    return home / "nodes" / "agent.lock"
-
-
-class Engine:
-    """The nodes of a cluster, and the process of this machine with their agents.
-
-    `text` is as in `local:4` or `emulated:4x4@60`. `given` are the options by which emulated nodes
-    know how fast jobs go and what a switch costs. `speed` is seconds of the cluster in one of ours;
-    `paced` is True if workers are clocks, so that only paced jobs can run. Raises InputError.
-    """
-
-    def __init__(self, text: str, home: Path, given: Mapping[str, object] | None = None) -> None:
-        self._text, self._home = text, home.expanduser().absolute()
-        truth = {name: value for name, value in (given or {}).items() if name in TRUTH}
-        self._given = json.dumps(truth, sort_keys=True)
-        self._spec = EngineSpec.parse(text)
-        self.cluster = cluster_of(self._spec)
-        self.speed = self._spec.speed
-        self.paced = self._spec.kind == EMULATED
+    def has_changed(self) -> bool:
+        """True if there are other nodes than when `prepare` was called."""
+        ...
 
     def start_agents(self) -> None:
         """Starts the agents, unless they run. Raises InputError, DovetailError."""
-        check_home(self._home)
-        give_up_s = time.monotonic() + UP_WITHIN_S
-        while not (self._is_same() if is_running(self._home) else self._start()):
-            # Another process of agents is starting or ending.
-            if time.monotonic() > give_up_s:
-                raise DovetailError(f"the agents did not come up within {UP_WITHIN_S:g} s")
-            time.sleep(AGAIN_S)
+        ...
 
-    def _start(self) -> bool:
-        """Starts the process of the agents; False if another one was faster."""
-        command = [sys.executable, "-m", "dovetail", "local-agents", "--daemon"]
-        options = ["--home", str(self._home), "--engine", self._text, "--given", self._given]
-        try:
-            process = subprocess.run(
-                [*command, *options],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                timeout=UP_WITHIN_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise DovetailError(f"the agents did not come up within {UP_WITHIN_S:g} s") from None
-        if process.returncode and not is_running(self._home):
-            error = process.stderr.decode("utf-8", "replace").strip().removeprefix("dovetail: ")
-            raise DovetailError(f"the agents cannot run: {error}")
-        return not process.returncode
-
-    def connect(self, put: Callable[[Incoming], None]) -> AgentLink:
-        """Returns the connection to the agents; its thread passes their reports to `put`."""
-        return self._link(put, self._revive)
-
-    def _revive(self) -> None:
-        """Starts the agents again after they died; they adopt the workers that live."""
-        try:
-            check_home(self._home)
-            if not is_running(self._home):
-                self._start()
-        except DovetailError as error:
-            LOG.error("%s", error)
+    def connect(self, put: Callable[[Incoming], None]) -> AgentPost:
+        """Returns the connection to the agents, whose reports are passed to `put`."""
+        ...
 
     def stop_agents(self, *, end: bool) -> None:
         """Ends workers and agents, or (`end` False) leaves both running for a later controller."""
-        if not end or not is_running(self._home):
-            return
-        link = self._link(lambda incoming: None, lambda: None)
-        link.dismiss(GRACE_S)
-        give_up_s = time.monotonic() + DOWN_WITHIN_S
-        while is_running(self._home) and time.monotonic() < give_up_s:
-            time.sleep(AGAIN_S)
-        link.close()
-        if is_running(self._home):
-            raise DovetailError(f"agents still run after {DOWN_WITHIN_S:g} s; see nodes/agent.log")
+        ...
 
-    def _link(self, put: Callable[[Incoming], None], revive: Callable[[], None]) -> AgentLink:
-        nodes = range(len(self.cluster.installed))
-        return AgentLink(control_socket(self._home), nodes, put, revive)
-
-    def _is_same(self) -> bool:
-        """True if the agents that run are of this engine, False if they are still starting.
-
-        Raises InputError if they are of another.
-        """
-        try:
-            runs = json.loads(running_engine(self._home).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return False
-        except (OSError, ValueError):
-            runs = {}
-        if runs and runs.get("wire") != WIRE_VERSION:
-            raise InputError(
-                str(self._home / "nodes"),
-                "the agents that run here are of another version of dovetail",
-                "end them with that version (dovetail down --drain), or kill the process that "
-                "holds nodes/agent.lock: its workers run on, and agents of this version take over",
-            )
-        is_same = runs.get("engine") == self._text
-        if is_same and (not self.paced or runs.get("given") == json.loads(self._given)):
-            self._check_devices()
-            return True
-        raise InputError(
-            "--engine",
-            f"agents of '{runs.get('engine', 'another engine')}' still run here, "
-            "with these or other options",
-            "take them down first (dovetail down --drain), or say what they were started with",
-        )
-
-    def _check_devices(self) -> None:
-        """Raises InputError if the agents that run have other GPUs than are seen from here."""
-        theirs = None if self.paced else stored_names(self._home / "nodes" / "0")
-        ours = () if theirs is None else devices_of(self._spec)[0].names
-        if theirs is not None and theirs != ours:
-            raise InputError(
-                "--engine",
-                f"agents that run here have {', '.join(theirs)}, not {', '.join(ours)}",
-                "say the same CUDA_VISIBLE_DEVICES, or first: dovetail down --drain",
-            )
+    def close(self) -> None:
+        """Closes what this process has open; agents live on."""
+        ...
 
 
-def is_running(home: Path) -> bool:
-    """True if the process of the agents of a home runs."""
-    return is_locked(agent_lock(home))
+def open_engine(
+    text: str,
+    home: Path,
+    given: Mapping[str, object] | None = None,
+    join: JoinOptions | None = None,
+) -> Engine:
+    """Returns the engine of a text, as in `local:4`, `emulated:4x4@60` or `nodes:FILE`.
+
+    `given` are the options by which emulated nodes know how fast jobs go and what a switch costs,
+    `join` are those of nodes that join. Raises InputError.
+    """
+    spec = EngineSpec.parse(text)
+    if spec.joins:
+        return JoinedEngine(spec, home, join or JoinOptions())
+    return LocalEngine(text, home, given)

@@ -16,9 +16,9 @@ from dovetail.core.units import NEVER_S
 from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import Devices, store_names, stored_names
-from dovetail.live.engines.engine import worker_socket
 from dovetail.live.engines.gpu_release import GpuRelease
 from dovetail.live.engines.keeper import KeeperOrder
+from dovetail.live.engines.local_engine import worker_socket
 from dovetail.live.engines.nvml import VISIBLE
 from dovetail.live.engines.processes import ProcessLauncher, ProcessSettings
 from dovetail.live.engines.task_environment import NAMES, task_environment

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import sleep, time
 
@@ -26,7 +26,10 @@ from dovetail.live.controller.watchdog import Watchdog, WatchdogPolicy
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import MEASURED, Edges, Incoming, StoredState
 from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
-from dovetail.live.engines.engine import Engine, EngineSpec, check_sockets
+from dovetail.live.engines.engine import Engine, open_engine
+from dovetail.live.engines.engine_spec import EngineSpec
+from dovetail.live.engines.joined_engine import JoinOptions
+from dovetail.live.engines.local_engine import check_sockets
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
@@ -73,12 +76,25 @@ class UpRequest:
     options: OptionTexts
     listen: str = ""
     share_between_users: bool = False
+    join: JoinOptions = field(default_factory=JoinOptions)
 
 
 def check(request: UpRequest) -> None:
     """Raises InputError for a request that cannot work; starts nothing."""
     folder = _make_folder(request)
-    engine = Engine(request.engine, folder.home, dict(request.options))
+    engine = _engine_of(request, folder)
+    if engine.is_known:
+        _check_policy(request, engine)
+    folder.lock().release()
+    with suppress(EmptyStore):
+        if folder.store.exists():
+            with StoreReader(folder.store) as reader:
+                reader.check()
+                _check_engine(request.engine, engine.identity, reader)
+
+
+def _check_policy(request: UpRequest, engine: Engine) -> None:
+    """Raises InputError for a policy that cannot serve this cluster."""
     cluster = _with_tenants(request, engine, 0.0)
     scheduler = build_scheduler(request.policy, cluster, request.options, stated_s=lambda job: 0.0)
     if ignored := unheeded(cluster, scheduler.policy):
@@ -90,36 +106,49 @@ def check(request: UpRequest) -> None:
             f"policy {name} ignores {', '.join(ignored[:NAMED_MAX])}",
             f"leave it out, or start with --policy {other}",
         )
-    folder.lock().release()
-    with suppress(EmptyStore):
-        if folder.store.exists():
-            with StoreReader(folder.store) as reader:
-                reader.check()
-                _check_engine(request.engine, reader)
+
+
+def _engine_of(request: UpRequest, folder: Folder) -> Engine:
+    return open_engine(request.engine, folder.home, dict(request.options), request.join)
 
 
 def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
-    """Runs a controller until it is asked to stop. Raises InputError if the request cannot work.
+    """Runs controllers until one is asked to stop. Raises InputError if the request cannot work.
 
-    `ready` is called when clients can connect.
+    `ready` is called when clients can connect. When nodes have joined that the controller does not
+    know, or that have other GPUs than before, the next one begins, as after a crash: jobs run on.
     """
     folder = _make_folder(request)
     with ExitStack() as stack:
         lock = folder.lock()
         stack.callback(lock.release)
         _end_without(folder.home / "lock")
+        engine = _engine_of(request, folder)
+        stack.callback(engine.close)
+        _serve_once(request, folder, engine, ready)
+        while engine.has_changed():
+            LOG.info("the nodes have changed: the next controller begins")
+            _serve_once(request, folder, engine, lambda server: None)
+
+
+def _serve_once(
+    request: UpRequest, folder: Folder, engine: Engine, ready: Callable[[Server], None]
+) -> None:
+    """Runs one controller until it ends."""
+    with ExitStack() as stack:
         LOG.info("start: opening the store of jobs")
-        engine = Engine(request.engine, folder.home, dict(request.options))
         _check_new(folder)
         committer = GroupCommit(Database(folder.store))
         stack.callback(committer.close)
         reader = stack.enter_context(StoreReader(folder.store))
-        _check_engine(request.engine, reader)
+        _check_engine(request.engine, engine.identity, reader)
+        engine.prepare(keeps_nodes=_under_way(reader) > 0)
         store = Store(committer, reader)
         recovered = store.recover()
         lengths = JobLengths(recovered, store.find)
         scheduler = _scheduler(request, engine, recovered, lengths)
-        store.keep(starting_meta(reader, scheduler.manifest_text(request.engine), request.engine))
+        meta = starting_meta(reader, scheduler.manifest_text(request.engine), engine.identity)
+        store.keep(meta)
         LOG.info(
             "start: preparing %s (the first time up to a minute: machine code is compiled)",
             request.policy,
@@ -130,7 +159,8 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
         sys.setswitchinterval(SWITCH_S)
         _control(request, folder, engine, scheduler, lengths, store, recovered, ready)
         # Agents of jobs that run go on without a controller; the next one adopts their workers.
-        if not any(reader.counts().get(state) for state in LIVE if state != "PENDING"):
+        is_idle = not any(reader.counts().get(state) for state in LIVE if state != "PENDING")
+        if is_idle and not engine.has_changed():
             engine.stop_agents(end=True)
 
 
@@ -212,7 +242,7 @@ def _control(
             recovered=recovered,
             launches=folders.launch,
             meter=ReportMeter(scheduler.learning),
-            rules=rules_at_speed(engine.speed),
+            rules=replace(rules_at_speed(engine.speed), leases_s=engine.leases_s),
             owner=user_name(os.getuid()),
             share_between_users=request.share_between_users,
         )
@@ -267,18 +297,21 @@ def _scheduler(
     )
 
 
-def _check_engine(engine: str, reader: StoreReader) -> None:
+def _check_engine(engine: str, identity: str, reader: StoreReader) -> None:
     """Raises InputError if jobs are under way on another engine."""
     before = reader.meta("engine")
-    if before is None or before == engine:
+    if before is None or before == identity:
         return
-    under_way = sum(reader.counts().get(state, 0) for state in LIVE)
-    if under_way:
+    if under_way := _under_way(reader):
         raise InputError(
             f"--engine {engine}",
             f"{under_way} jobs of this cluster belong to its engine {before}",
             f"give --engine {before}, or another --home",
         )
+
+
+def _under_way(reader: StoreReader) -> int:
+    return sum(reader.counts().get(state, 0) for state in LIVE)
 
 
 def rules_at_speed(speed: float) -> Rules:

@@ -1,0 +1,220 @@
+"""Nodes of other machines: their agents join through a gate, and a starter brings them up."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from dovetail.core.cluster import Cluster
+from dovetail.core.errors import DovetailError, InputError
+from dovetail.live.edges.protocols import Incoming, NodesChanged
+from dovetail.live.engines.engine_spec import NODES, EngineSpec
+from dovetail.live.engines.node_registry import NodeRegistry
+from dovetail.live.engines.starter_loop import StarterLoop
+from dovetail.live.engines.starters.none import NoStarter
+from dovetail.live.engines.starters.starter import Starter
+from dovetail.live.join.gate import BACKLOG, Gate
+from dovetail.live.join.identity import ControllerIdentity
+from dovetail.live.join.word import CLIENT, JoinWord
+from dovetail.live.system.private_file import make_private_folder
+from dovetail.wire.agent import AgentOrder
+
+LOG = logging.getLogger(__name__)
+JOINED = "nodes that join"
+"""The identity of all engines of this kind: the registry keeps the numbers of their nodes."""
+LEASE_S = 600.0
+FIRST_JOIN_S = 120.0
+"""How long a first start waits for the nodes: agents have to be started and to import."""
+SETTLED_S = 10.0
+"""Once some have joined it waits so long for the next one."""
+DOWN_WITHIN_S = 60.0
+GRACE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOptions:
+    """Where nodes reach the controller (HOST or HOST:PORT, empty: by this machine's name), and
+    the lease of nodes: how long workers may run without a controller, 0 for ever."""
+
+    gate: str = ""
+    lease_s: float = LEASE_S
+
+
+class JoinedEngine:
+    """The gate, the registry of nodes, and a starter that keeps their agents running."""
+
+    speed = 1.0
+    paced = False
+    identity = JOINED
+
+    def __init__(self, spec: EngineSpec, home: Path, options: JoinOptions) -> None:
+        self._spec, self._home, self._options = spec, home.expanduser().absolute(), options
+        self._host, self._port = _gate_address(options.gate)
+        self._starter = starter_of(spec, self._home)
+        self._registry = NodeRegistry(self._home / "nodes" / "registry.json")
+        self._gate: Gate | None = None
+        self._loop: StarterLoop | None = None
+
+    @property
+    def cluster(self) -> Cluster:
+        """Returns the nodes that had joined when `prepare` was called, or in an earlier life."""
+        return self._registry.take() if self._gate is None else self._cluster
+
+    @property
+    def is_known(self) -> bool:
+        """True once any node has joined."""
+        return bool(self._registry.nodes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Returns the names of the nodes by number."""
+        return tuple(node.name for node in self._registry.nodes)
+
+    @property
+    def leases_s(self) -> tuple[float, ...]:
+        """Returns the lease of each node."""
+        return (self._options.lease_s,) * len(self._registry.nodes)
+
+    def prepare(self, *, keeps_nodes: bool) -> None:
+        """Opens the gate and waits for nodes that have never joined. Raises DovetailError."""
+        expected = self._starter.nodes()
+        self._registry.expect(expected, keeps=keeps_nodes)
+        gate = self._open_gate()
+        if self._loop is None:
+            self._loop = StarterLoop(self._starter, gate, self._home / "join")
+        if self._registry.missing():
+            LOG.info("start: waiting for the nodes %s", ", ".join(self._registry.missing()))
+            self._await_nodes(gate)
+        if missing := self._registry.missing():
+            LOG.warning("nodes that have not joined are left out: %s", ", ".join(missing))
+        self._cluster = self._registry.take()
+
+    def _await_nodes(self, gate: Gate) -> None:
+        """Waits for the missing nodes: for the first ones long, then for each next one."""
+        give_up_s = monotonic() + FIRST_JOIN_S
+        while (before := self._registry.missing()) and monotonic() < give_up_s:
+            have_some = len(before) < len(self._starter.nodes())
+            left_s = min(SETTLED_S, give_up_s - monotonic()) if have_some else 1.0
+            is_late = not gate.await_nodes(self._fewer_than(before), left_s)
+            if is_late and have_some:
+                return
+        if not self._registry.has_any:
+            raise DovetailError(
+                f"no node has joined within {FIRST_JOIN_S:g} s; their join words are in "
+                f"{self._home / 'join'}, and controller.log lists who was refused"
+            )
+
+    def _fewer_than(self, missing: list[str]) -> Callable[[dict[int, str]], bool]:
+        return lambda joined: self._registry.missing() != missing
+
+    def _open_gate(self) -> Gate:
+        if self._gate is None:
+            identity = ControllerIdentity.of(self._home / "gate")
+            listener = self._listen()
+            self._gate = Gate(listener, identity, self._registry)
+            self._write_words(identity, listener.getsockname()[1])
+        return self._gate
+
+    def _listen(self) -> socket.socket:
+        """Returns the listener, on the port of the last controller if no port is given."""
+        stored = self._home / "gate" / "port"
+        last = int(stored.read_text(encoding="ascii")) if stored.exists() else 0
+        host = self._host or ""
+        for port in dict.fromkeys((self._port,) if self._port else (last, 0)):
+            try:
+                family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+            except OSError as error:
+                failure = error
+                continue
+            stored.write_text(str(listener.getsockname()[1]), encoding="ascii")
+            return listener
+        raise InputError(
+            f"--gate {self._options.gate}", f"cannot be listened on: {failure.strerror}"
+        )
+
+    def _write_words(self, identity: ControllerIdentity, port: int) -> None:
+        """Writes the join word of each node, and that of clients."""
+        folder = self._home / "join"
+        make_private_folder(folder)
+        host = self._host or socket.gethostname()
+        for name in (*self._starter.nodes(), CLIENT):
+            secret = identity.secret_of(name)
+            word = JoinWord(host, port, identity.fingerprint, name, secret)
+            word.write(self._home / "client" if name == CLIENT else folder / name)
+
+    def has_changed(self) -> bool:
+        """True if nodes have joined since `prepare`, or have other devices."""
+        return self._registry.has_changed
+
+    def start_agents(self) -> None:
+        """Does nothing: the starter keeps agents running from `prepare` on."""
+
+    def connect(self, put: Callable[[Incoming], None]) -> GatePost:
+        """Returns the connection to the agents; the gate stays open when it is closed."""
+        assert self._gate is not None and self._loop is not None
+
+        def changed() -> None:
+            put(NodesChanged())
+
+        self._registry.on_change = changed
+        self._gate.report_to(put)
+        self._loop.report_to(put, self.names)
+        return GatePost(self._gate)
+
+    def stop_agents(self, *, end: bool) -> None:
+        """Ends workers and agents of the nodes that are connected, or leaves all running."""
+        if not end or self._gate is None:
+            return
+        if self._loop is not None:
+            self._loop.stop()
+        self._gate.dismiss(GRACE_S)
+        if not self._gate.await_nodes(lambda joined: not joined, DOWN_WITHIN_S):
+            left = ", ".join(self._gate.joined().values())
+            LOG.error("agents still run on %s; their workers end with their leases", left)
+        self._starter.close(end=True)
+
+    def close(self) -> None:
+        """Closes the gate; agents live on and call the next controller."""
+        if self._loop is not None:
+            self._loop.stop()
+        if self._gate is not None:
+            self._gate.close()
+        self._gate = self._loop = None
+
+
+class GatePost:
+    """The gate as the `Post` of one controller: closing it leaves the gate open."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def send(self, node: int, order: AgentOrder) -> None:
+        """Sends an order to the agent of a node."""
+        self._gate.send(node, order)
+
+    def close(self) -> None:
+        """Passes no more reports on."""
+        self._gate.report_to(lambda incoming: None)
+
+
+def starter_of(spec: EngineSpec, home: Path) -> Starter:
+    """Returns what starts the agents of an engine. Raises InputError."""
+    assert spec.kind == NODES
+    return NoStarter(Path(spec.target))
+
+
+def _gate_address(text: str) -> tuple[str, int]:
+    """Returns host and port of `--gate`; empty and 0 for what it does not give."""
+    if not text:
+        return "", 0
+    host, colon, port = text.rpartition(":")
+    if not colon or (":" in host and not host.startswith("[")):
+        host, port = text, "0"
+    if not port.isdecimal() or int(port) >= 1 << 16 or not host:
+        raise InputError(f"--gate {text}", "expected HOST or HOST:PORT", "as in 10.0.0.1:7077")
+    return host.removeprefix("[").removesuffix("]"), int(port)

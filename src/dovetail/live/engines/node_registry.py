@@ -1,0 +1,131 @@
+"""The nodes that have joined a cluster, by number, with what they have: kept for later controllers.
+
+A number stands for the same machine as long as any job is under way, whatever engine brought it and
+in whatever order: records of jobs have numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from dovetail.core.cluster import DEFAULT_LINKS, Cluster, NodeGroup
+from dovetail.core.errors import DovetailError, InputError
+from dovetail.files.whole_file import PRIVATE, write_whole
+from dovetail.wire.codec import WireError, build
+from dovetail.wire.join import Join, JoinRefused, NodeDevices
+
+GPUS_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredNode:
+    """A node by the name that it joined under, and what its agent said it has."""
+
+    name: str
+    devices: NodeDevices
+
+
+class NodeRegistry:
+    """The nodes of a cluster. For several threads."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._expected: frozenset[str] = frozenset()
+        self._nodes = _stored(path)
+        self._taken = self._nodes
+        self.on_change: Callable[[], None] = lambda: None
+
+    @property
+    def has_any(self) -> bool:
+        """True if any node has joined."""
+        return bool(self._nodes)
+
+    @property
+    def nodes(self) -> tuple[RegisteredNode, ...]:
+        """Returns the nodes of the cluster as it was last taken, by number."""
+        return self._taken
+
+    @property
+    def has_changed(self) -> bool:
+        """True if nodes have joined since, or have other devices."""
+        return self._nodes != self._taken
+
+    def expect(self, names: Collection[str], *, keeps: bool) -> None:
+        """Admits nodes of these names from now on; without `keeps` it forgets all others."""
+        with self._lock:
+            self._expected = frozenset(names)
+            if not keeps:
+                self._nodes = tuple(n for n in self._nodes if n.name in self._expected)
+
+    def missing(self) -> list[str]:
+        """Returns the expected nodes that have never joined."""
+        return sorted(self._expected - {node.name for node in self._nodes})
+
+    def take(self) -> Cluster:
+        """Returns the cluster of the nodes that have joined so far. Raises DovetailError."""
+        with self._lock:
+            self._taken = self._nodes
+        return _cluster_of(self._taken)
+
+    def admit(self, join: Join) -> int | JoinRefused:
+        """Returns the number of a node that joins, a new one if it is new."""
+        with self._lock:
+            if join.node not in self._expected:
+                return JoinRefused("it is no node of this cluster", "add it to the engine's nodes")
+            if not 1 <= len(join.devices.names) <= GPUS_MAX:
+                return JoinRefused(f"it has {len(join.devices.names)} GPUs")
+            names = [node.name for node in self._nodes]
+            number = names.index(join.node) if join.node in names else len(names)
+            node = RegisteredNode(join.node, join.devices)
+            nodes = (*self._nodes[:number], node, *self._nodes[number + 1 :])
+            if nodes != self._nodes:
+                self._nodes = nodes
+                self._store()
+                self.on_change()
+            return number
+
+    def _store(self) -> None:
+        content = json.dumps([asdict(node) for node in self._nodes])
+        write_whole(self._path, content, mode=PRIVATE)
+
+
+def _stored(path: Path) -> tuple[RegisteredNode, ...]:
+    """Returns the nodes in a file. Raises InputError if it is damaged: numbers would be lost."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        for row in rows:
+            row["devices"]["names"] = list(row["devices"]["names"])
+        return tuple(build(RegisteredNode, row) for row in rows)
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, KeyError, TypeError, WireError) as error:
+        mend = "put back a copy; if no job is under way, remove it: nodes join anew"
+        raise InputError(str(path), f"cannot be read: {error}", mend) from None
+
+
+def _cluster_of(nodes: tuple[RegisteredNode, ...]) -> Cluster:
+    """Returns a cluster with a group for each run of nodes that are alike."""
+    groups: list[NodeGroup] = []
+    for node in nodes:
+        have = node.devices
+        one = NodeGroup(
+            have.gpu_type,
+            1,
+            len(have.names),
+            gpu_type=have.gpu_type,
+            gpu_memory_bytes=have.gpu_memory_bytes,
+            cpus=have.cpus,
+            memory_bytes=have.memory_bytes,
+        )
+        if groups and replace(groups[-1], nodes=1) == one:
+            groups[-1] = replace(one, nodes=groups[-1].nodes + 1)
+        else:
+            groups.append(one)
+    if not groups:
+        raise DovetailError("no node has joined")
+    return Cluster(tuple(groups), DEFAULT_LINKS)

@@ -1,0 +1,103 @@
+"""Keeps an agent running on each node: starts those that do not join, again and again.
+
+It has a thread of its own, since a starter may wait for another machine.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from dovetail.core.errors import DovetailError
+from dovetail.live.edges.protocols import Incoming, NodeGone
+from dovetail.live.engines.starters.starter import Starter
+from dovetail.live.join.gate import Gate
+
+LOG = logging.getLogger(__name__)
+LOOK_S = 1.0
+ABSENT_S = 10.0
+"""An agent that was connected is started anew after this absence: it may be back by itself."""
+PAUSES_S = (20.0, 40.0, 80.0, 160.0, 300.0)
+"""Pauses between starts of an agent that does not join; the last one repeats."""
+GONE_EVERY_S = 10.0
+
+
+@dataclass(slots=True)
+class _Absence:
+    """A node whose agent is not connected: when it is started next, and how often it was."""
+
+    next_s: float
+    starts: int = 0
+
+
+class StarterLoop:
+    """Starts agents and reports nodes that are gone, until it is stopped."""
+
+    def __init__(self, starter: Starter, gate: Gate, words: Path) -> None:
+        self._starter, self._gate, self._words = starter, gate, words
+        self._put: Callable[[Incoming], None] = lambda incoming: None
+        self._names: Sequence[str] = ()
+        self._absent: dict[str, _Absence] = {}
+        self._seen: set[str] = set()
+        self._gone: frozenset[str] = frozenset()
+        self._gone_s = 0.0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="starter", daemon=True)
+        self._thread.start()
+
+    def report_to(self, put: Callable[[Incoming], None], names: Sequence[str]) -> None:
+        """Reports nodes that are gone from now on; `names` are those of the nodes by number."""
+        self._put, self._names, self._gone = put, names, frozenset()
+
+    def stop(self) -> None:
+        """Starts nothing more."""
+        self._stopping.set()
+        self._thread.join(timeout=2 * LOOK_S)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._start_absent()
+                self._report_gone()
+            except DovetailError as error:
+                LOG.error("%s", error)
+            except Exception:
+                LOG.exception("starting agents failed")
+            self._stopping.wait(LOOK_S)
+
+    def _start_absent(self) -> None:
+        joined, now = set(self._gate.joined().values()), monotonic()
+        self._seen |= joined
+        for name in joined:
+            self._absent.pop(name, None)
+        for name in self._starter.nodes():
+            if name in joined or self._stopping.is_set():
+                continue
+            wait_s = ABSENT_S if name in self._seen else 0.0
+            absence = self._absent.setdefault(name, _Absence(now + wait_s))
+            if now >= absence.next_s:
+                absence.next_s = now + PAUSES_S[min(absence.starts, len(PAUSES_S) - 1)]
+                absence.starts += 1
+                self._start(name)
+
+    def _start(self, name: str) -> None:
+        try:
+            self._starter.start(name, self._words / name)
+        except DovetailError as error:
+            LOG.error("the agent of node %s cannot be started: %s", name, error)
+
+    def _report_gone(self) -> None:
+        now = monotonic()
+        if now < self._gone_s:
+            return
+        self._gone_s = now + GONE_EVERY_S
+        gone = frozenset(self._starter.gone())
+        for name in sorted(gone - self._gone):
+            if name in self._names:
+                LOG.warning("node %s is gone, as its engine reports", name)
+                self._put(NodeGone(self._names.index(name)))
+        self._gone = gone

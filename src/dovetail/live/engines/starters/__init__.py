@@ -1,0 +1,1 @@
+"""Who starts the agents of other machines, one module for each way."""
