@@ -17,7 +17,7 @@ from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
     from dovetail.live.engines.devices import Devices
-    from dovetail.live.join.dial import Joined, Joiner
+    from dovetail.live.join.dial import JoinedNode, Joiner
 
 SLOTS_MAX = 1024
 LOOK_S = 0.05
@@ -107,7 +107,7 @@ def _serve(word: Path, folder: Path, devices: Devices, ready: Callable[[], None]
 def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices) -> bool:
     """Serves under the number that the controller gave; True if it gives another one by now."""
     from dovetail.live.engines.agent_server import AgentServer
-    from dovetail.live.engines.doors import CallingDoor
+    from dovetail.live.engines.controller_links import GateLinks
     from dovetail.live.engines.local import boot_s
     from dovetail.live.engines.open_nodes import open_nodes
     from dovetail.live.node.transport import EventLoop
@@ -123,21 +123,21 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices) -> bool:
         place = folder / "node"
         nodes = open_nodes(folder, [place], [devices], loop, boot_s, log, first=number, leased=True)
         stack.callback(nodes.close)
-        door = CallingDoor(loop, joiner, number, log, joined)
-        server = AgentServer(loop, door, nodes, (number,), boot_s, log=log)
+        links = GateLinks(loop, joiner, number, log, joined)
+        server = AgentServer(loop, links, nodes, (number,), boot_s, log=log)
         stack.callback(server.close)
         log(f"the agent of node {number} runs (process {os.getpid()})")
         server.serve()
-    if door.moved:
+    if links.moved:
         (folder / "number.json").unlink(missing_ok=True)
     log("the agent ends")
-    return door.moved
+    return links.moved
 
 
-def _join(joiner: Joiner, log: Callable[[str], None]) -> Joined:
-    from dovetail.live.join.dial import Dialer
+def _join(joiner: Joiner, log: Callable[[str], None]) -> JoinedNode:
+    from dovetail.live.join.dial import JoinThread
 
-    dialer = Dialer(joiner, lambda: None, log)
+    dialer = JoinThread(joiner, lambda: None, log)
     while (joined := dialer.turn()) is None:
         sleep(LOOK_S)
     return joined

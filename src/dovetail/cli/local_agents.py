@@ -59,7 +59,7 @@ def _serve(
 ) -> None:
     from dovetail.files.whole_file import PRIVATE, write_whole
     from dovetail.live.engines.agent_server import AgentServer
-    from dovetail.live.engines.doors import ListeningDoor
+    from dovetail.live.engines.controller_links import LocalLinks
     from dovetail.live.engines.engine_spec import EMULATED
     from dovetail.live.engines.local_engine import agent_lock, control_socket, running_engine
     from dovetail.live.node.transport import EventLoop
@@ -82,8 +82,8 @@ def _serve(
         else:
             nodes, count = _local(home, words, loop, clock)
         stack.callback(nodes.close)
-        door = ListeningDoor(loop, control_socket(home), log)
-        server = AgentServer(loop, door, nodes, range(count), clock, speed=words.speed, log=log)
+        links = LocalLinks(loop, control_socket(home), log)
+        server = AgentServer(loop, links, nodes, range(count), clock, speed=words.speed, log=log)
         stack.callback(server.close)
         runs = {"engine": engine, "given": json.loads(given), "wire": WIRE_VERSION}
         write_whole(running, json.dumps(runs), mode=PRIVATE, synced=False)

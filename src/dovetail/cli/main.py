@@ -92,7 +92,8 @@ class LazyGroup(click.Group):
         entry = COMMANDS.get(cmd_name) or HIDDEN.get(cmd_name)
         if entry is None:
             return None
-        command: click.Command = getattr(import_module(f"dovetail.cli.{entry[0]}"), cmd_name)
+        module = import_module(f"dovetail.cli.{entry[0]}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def resolve_command(

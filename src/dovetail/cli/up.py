@@ -28,7 +28,7 @@ from dovetail.cli.options import belief_options
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
-    from dovetail.live.engines.joined_engine import JoinOptions
+    from dovetail.live.engines.joined_engine import JoinSettings
     from dovetail.live.server.server import Server
     from dovetail.live.serving.serve import UpRequest
     from dovetail.study.option_texts import OptionTexts
@@ -145,11 +145,11 @@ def up(
         _start(request, as_json)
 
 
-def _join_options(gate: str, lease: str) -> JoinOptions:
+def _join_options(gate: str, lease: str) -> JoinSettings:
     from math import isinf
 
     from dovetail.jobspec.values import seconds
-    from dovetail.live.engines.joined_engine import JoinOptions
+    from dovetail.live.engines.joined_engine import JoinSettings
     from dovetail.live.workers.rules import Rules
 
     try:
@@ -159,7 +159,7 @@ def _join_options(gate: str, lease: str) -> JoinOptions:
     least_s = Rules().lease_s_min
     if 0 < lease_s < least_s:
         raise InputError(f"--lease {lease}", f"it is 0 or at least {least_s:g}s")
-    return JoinOptions(gate, 0.0 if isinf(lease_s) else lease_s)
+    return JoinSettings(gate, 0.0 if isinf(lease_s) else lease_s)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.live.engines.agent_server import AgentServer
-from dovetail.live.engines.doors import ListeningDoor
+from dovetail.live.engines.controller_links import LocalLinks
 from dovetail.live.node.transport import TO_AGENTS, Addressed, EventLoop
 from dovetail.wire.agent import REPORTS, AgentOrder, AgentReport, Heartbeat, InventoryRequest
 
@@ -25,9 +25,9 @@ class Scene:
         self.carried_out: list[int] = []
         self.says: list[AgentReport] = []
         self.logged: list[str] = []
-        self.door = ListeningDoor(self.loop, path, self.logged.append)
+        self.links = LocalLinks(self.loop, path, self.logged.append)
         self.server = AgentServer(
-            self.loop, self.door, self, (0,), lambda: 0.0, log=self.logged.append
+            self.loop, self.links, self, (0,), lambda: 0.0, log=self.logged.append
         )
 
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
@@ -150,8 +150,8 @@ def test_workers_end_only_when_the_socket_is_surely_gone(
         raise OSError(number, os.strerror(number))
 
     def looks() -> bool:
-        scene.door._look_s = 0.0
-        return scene.door.turn()
+        scene.links._look_s = 0.0
+        return scene.links.turn()
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "stat", fails)

@@ -37,7 +37,7 @@ from dovetail.live.server.protocol import (
     reply_of,
 )
 from dovetail.wire.codec import LINE_BYTES_MAX, WireError
-from dovetail.wire.connection import LineConnection, LineTooLong
+from dovetail.wire.connection import LineConnection, LineTooLong, Stream
 
 if TYPE_CHECKING:
     from dovetail.live.server.messages.changes import ChangeReply
@@ -59,6 +59,8 @@ POLL_S, POLL_S_MAX = 0.2, 2.0
 """The shortest and the longest pause between two requests of `wait`."""
 PAUSE_RATIO = 5
 """The pause of `wait` is at least so many times the duration of its last request."""
+REMOTE_S = 5.0
+"""How long a controller on another machine may take to answer a connection."""
 CROWDED_S = 10.0
 """How long a client retries while the controller has too many clients."""
 REPLY_PIECE_BYTES = 1 << 18
@@ -88,6 +90,8 @@ class ControllerFull(ConnectionBroken):
 class Client:
     """Sends requests to the controller of the folder `home`, or at a loopback `address`.
 
+    On another machine than the controller's it goes by the join word in the folder's file `client`;
+    `home` may be a copy of that file.
     The default is the folder of the commands: `DOVETAIL_HOME`, else `~/.dovetail`. `patience_s` is
     how long to retry while a controller does not answer; if none runs, methods raise NoController
     at once. They raise InputError for errors of the user.
@@ -361,8 +365,33 @@ class Client:
         return None
 
     def _connected(self) -> LineConnection:
-        link = self._connected_to(self._address) if self._address else self._connected_here()
+        link: Stream
+        if self._address:
+            link = self._connected_to(self._address)
+        elif self.home.is_file():
+            link = self._connected_by(self.home)
+        else:
+            try:
+                link = self._connected_here()
+            except ControllerDown:
+                # The folder may be shared with the controller's machine, its socket is not.
+                if not (self.home / "client").exists():
+                    raise
+                link = self._connected_by(self.home / "client")
         return LineConnection(link, line_bytes_max=REPLY_BYTES_MAX, piece_bytes=REPLY_PIECE_BYTES)
+
+    def _connected_by(self, file: Path) -> Stream:
+        """Returns a connection by a join word. Raises ControllerDown, InputError."""
+        from dovetail.live.join.dial import NodeRefused, enter
+        from dovetail.live.join.word import JoinWord
+
+        word = JoinWord.read(file)
+        try:
+            return enter(word, min(REMOTE_S, self._patience_s))
+        except NodeRefused as refused:
+            raise NoController(f"{word.host}:{word.port}: {refused}") from None
+        except OSError:
+            raise ControllerDown(self.home) from None
 
     def _connected_here(self) -> socket.socket:
         path = self.home / "api.sock"

@@ -1,8 +1,8 @@
 """The process of agents: one loop between the connections of controllers and the nodes.
 
 It outlives controllers. Reports go only to the connections of the newest controller; an older one
-is not obeyed and gets no reports. It ends when it is dismissed, or when its door is gone for good:
-no controller can reach it then, and its workers end with it.
+is not obeyed and gets no reports. It ends when it is dismissed, or when no controller can come:
+its workers end with it then.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class EngineNodes(Protocol):
         ...
 
 
-class ControllerDoor(Protocol):
+class ControllerLinks(Protocol):
     """How controllers reach an agent process: it listens for them, or calls them."""
 
     def open(self, server: AgentServer) -> None:
@@ -77,7 +77,7 @@ class AgentServer:
     def __init__(
         self,
         loop: EventLoop,
-        door: ControllerDoor,
+        links: ControllerLinks,
         nodes: EngineNodes,
         numbers: Collection[int],
         clock: Callable[[], float],
@@ -85,22 +85,22 @@ class AgentServer:
         speed: float = 1.0,
         log: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._loop, self._door, self._nodes, self._clock = loop, door, nodes, clock
+        self._loop, self._source, self._nodes, self._clock = loop, links, nodes, clock
         self._numbers, self._speed, self._log = numbers, speed, log
         self._links: list[_Controller] = []
         self._epoch = -1
         self._dismissed = False
         self._alive_s = monotonic()
-        door.open(self)
+        links.open(self)
 
     def serve(self) -> None:
-        """Serves until dismissed, or until its door is gone."""
+        """Serves until dismissed, or until no controller can come any more."""
         while not self._dismissed:
             due_s = (self._nodes.next_due() - self._clock()) / self._speed
             self._loop.wait(min(due_s, LONGEST_WAIT_S))
             self.publish(self._nodes.tick(self._clock()))
             self._heartbeat()
-            if not self._door.turn():
+            if not self._source.turn():
                 self.end_workers(0.0)
                 return
 
@@ -122,10 +122,10 @@ class AgentServer:
             self.publish(self._nodes.tick(self._clock()))
 
     def close(self) -> None:
-        """Closes all connections and the door."""
+        """Closes all connections, and waits for none any more."""
         for link in list(self._links):
             link.channel.close()
-        self._door.close()
+        self._source.close()
 
     @property
     def is_connected(self) -> bool:

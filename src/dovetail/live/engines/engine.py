@@ -9,8 +9,9 @@ from typing import Protocol
 from dovetail.core.cluster import Cluster
 from dovetail.live.edges.protocols import Incoming
 from dovetail.live.engines.engine_spec import EngineSpec
-from dovetail.live.engines.joined_engine import JoinedEngine, JoinOptions
+from dovetail.live.engines.joined_engine import JoinedEngine, JoinSettings
 from dovetail.live.engines.local_engine import LocalEngine
+from dovetail.live.join.gate import ClientServer
 from dovetail.wire.agent import AgentOrder
 
 
@@ -80,6 +81,10 @@ class Engine(Protocol):
         """Returns the connection to the agents, whose reports are passed to `put`."""
         ...
 
+    def serve_clients(self, serve: ClientServer | None) -> None:
+        """Hands clients of other machines over from now on; None refuses them."""
+        ...
+
     def stop_agents(self, *, end: bool) -> None:
         """Ends workers and agents, or (`end` False) leaves both running for a later controller."""
         ...
@@ -93,7 +98,7 @@ def open_engine(
     text: str,
     home: Path,
     given: Mapping[str, object] | None = None,
-    join: JoinOptions | None = None,
+    join: JoinSettings | None = None,
 ) -> Engine:
     """Returns the engine of a text, as in `local:4`, `emulated:4x4@60` or `nodes:FILE`.
 
@@ -102,5 +107,5 @@ def open_engine(
     """
     spec = EngineSpec.parse(text)
     if spec.joins:
-        return JoinedEngine(spec, home, join or JoinOptions())
+        return JoinedEngine(spec, home, join or JoinSettings())
     return LocalEngine(text, home, given)

@@ -17,7 +17,7 @@ from dovetail.live.engines.node_registry import NodeRegistry
 from dovetail.live.engines.starter_loop import StarterLoop
 from dovetail.live.engines.starters.none import NoStarter
 from dovetail.live.engines.starters.starter import Starter
-from dovetail.live.join.gate import BACKLOG, Gate
+from dovetail.live.join.gate import BACKLOG, ClientServer, Gate
 from dovetail.live.join.identity import ControllerIdentity
 from dovetail.live.join.word import CLIENT, JoinWord
 from dovetail.live.system.private_file import make_private_folder
@@ -36,7 +36,7 @@ GRACE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class JoinOptions:
+class JoinSettings:
     """Where nodes reach the controller (HOST or HOST:PORT, empty: by this machine's name), and
     the lease of nodes: how long workers may run without a controller, 0 for ever."""
 
@@ -51,7 +51,7 @@ class JoinedEngine:
     paced = False
     identity = JOINED
 
-    def __init__(self, spec: EngineSpec, home: Path, options: JoinOptions) -> None:
+    def __init__(self, spec: EngineSpec, home: Path, options: JoinSettings) -> None:
         self._spec, self._home, self._options = spec, home.expanduser().absolute(), options
         self._host, self._port = _gate_address(options.gate)
         self._starter = starter_of(spec, self._home)
@@ -166,9 +166,14 @@ class JoinedEngine:
         self._loop.report_to(put, self.names)
         return GatePost(self._gate)
 
+    def serve_clients(self, serve: ClientServer | None) -> None:
+        """Hands clients that enter through the gate over from now on; None refuses them."""
+        if self._gate is not None:
+            self._gate.serve_clients(serve)
+
     def stop_agents(self, *, end: bool) -> None:
         """Ends workers and agents of the nodes that are connected, or leaves all running."""
-        if not end or self._gate is None:
+        if not (end and self._starter.owns_agents) or self._gate is None:
             return
         if self._loop is not None:
             self._loop.stop()

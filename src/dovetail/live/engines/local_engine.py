@@ -25,6 +25,7 @@ from dovetail.live.engines.devices import (
 )
 from dovetail.live.engines.engine_spec import EMULATED, LOCAL, EngineSpec
 from dovetail.live.engines.nvml import gpus
+from dovetail.live.join.gate import ClientServer
 from dovetail.live.node.agent_link import AgentLink
 from dovetail.live.system.file_lock import is_locked
 from dovetail.live.system.private_file import check_home
@@ -125,6 +126,9 @@ class LocalEngine:
     def has_changed(self) -> bool:
         """Returns False."""
         return False
+
+    def serve_clients(self, serve: ClientServer | None) -> None:
+        """Does nothing: clients of this machine use the controller's own sockets."""
 
     def close(self) -> None:
         """Does nothing."""

@@ -21,7 +21,7 @@ from dovetail.live.join.word import check_name
 
 
 @dataclass(frozen=True, slots=True)
-class FileNode:
+class NodeEntry:
     """One node: its name, and for `ssh:` where and how its agent is started.
 
     `address` is the host that ssh is given (the name by default), `folder` that of the agent there,
@@ -35,7 +35,7 @@ class FileNode:
     command: str = "dovetail"
 
 
-def read_node_file(path: Path) -> tuple[FileNode, ...]:
+def read_node_file(path: Path) -> tuple[NodeEntry, ...]:
     """Returns the nodes of a file, in its order. Raises InputError with file and entry."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -59,11 +59,11 @@ def read_node_file(path: Path) -> tuple[FileNode, ...]:
     return nodes
 
 
-def _node(path: Path, number: int, table: object) -> FileNode:
+def _node(path: Path, number: int, table: object) -> NodeEntry:
     where = f"{path}, node {number}"
     if not isinstance(table, dict):
         raise InputError(where, "it is no table", "write [[node]] above it")
-    known = {field.name: field.type for field in fields(FileNode)}
+    known = {field.name: field.type for field in fields(NodeEntry)}
     for key, value in table.items():
         if key not in known:
             raise InputError(where, f"unknown field '{key}'", nearest(key, list(known)))
@@ -75,4 +75,4 @@ def _node(path: Path, number: int, table: object) -> FileNode:
     if not 0 <= table.get("slots", 0) <= 1024:
         raise InputError(where, f"slots is {table['slots']}", "give 1 to 1024")
     check_name(table["name"], where)
-    return FileNode(**table)
+    return NodeEntry(**table)

@@ -22,7 +22,7 @@ GPUS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class RegisteredNode:
+class RegistryEntry:
     """A node by the name that it joined under, and what its agent said it has."""
 
     name: str
@@ -46,7 +46,7 @@ class NodeRegistry:
         return bool(self._nodes)
 
     @property
-    def nodes(self) -> tuple[RegisteredNode, ...]:
+    def nodes(self) -> tuple[RegistryEntry, ...]:
         """Returns the nodes of the cluster as it was last taken, by number."""
         return self._taken
 
@@ -81,7 +81,7 @@ class NodeRegistry:
                 return JoinRefused(f"it has {len(join.devices.names)} GPUs")
             names = [node.name for node in self._nodes]
             number = names.index(join.node) if join.node in names else len(names)
-            node = RegisteredNode(join.node, join.devices)
+            node = RegistryEntry(join.node, join.devices)
             nodes = (*self._nodes[:number], node, *self._nodes[number + 1 :])
             if nodes != self._nodes:
                 self._nodes = nodes
@@ -94,13 +94,13 @@ class NodeRegistry:
         write_whole(self._path, content, mode=PRIVATE)
 
 
-def _stored(path: Path) -> tuple[RegisteredNode, ...]:
+def _stored(path: Path) -> tuple[RegistryEntry, ...]:
     """Returns the nodes in a file. Raises InputError if it is damaged: numbers would be lost."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
         for row in rows:
             row["devices"]["names"] = list(row["devices"]["names"])
-        return tuple(build(RegisteredNode, row) for row in rows)
+        return tuple(build(RegistryEntry, row) for row in rows)
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, KeyError, TypeError, WireError) as error:
@@ -108,7 +108,7 @@ def _stored(path: Path) -> tuple[RegisteredNode, ...]:
         raise InputError(str(path), f"cannot be read: {error}", mend) from None
 
 
-def _cluster_of(nodes: tuple[RegisteredNode, ...]) -> Cluster:
+def _cluster_of(nodes: tuple[RegistryEntry, ...]) -> Cluster:
     """Returns a cluster with a group for each run of nodes that are alike."""
     groups: list[NodeGroup] = []
     for node in nodes:

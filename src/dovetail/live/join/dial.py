@@ -10,13 +10,13 @@ from pathlib import Path
 from time import monotonic
 
 from dovetail.core.errors import InputError
-from dovetail.live.join.tls_socket import TlsSocket, called
+from dovetail.live.join.gate_stream import GateStream, called
 from dovetail.live.join.word import JoinWord
 from dovetail.version import __version__
 from dovetail.wire.agent import WIRE_VERSION
 from dovetail.wire.codec import WireError
 from dovetail.wire.connection import LineConnection
-from dovetail.wire.join import ANSWERS, ENTRANCES, Join, JoinRefused, NodeDevices, Welcome
+from dovetail.wire.join import ANSWERS, ENTRANCES, Enter, Join, JoinRefused, NodeDevices, Welcome
 
 TIMEOUT_S = 10.0
 """For each wait of an attempt to join."""
@@ -28,15 +28,15 @@ A controller is back within seconds, and all nodes must have joined again within
 JITTER = 0.5
 
 
-class Refused(Exception):
+class NodeRefused(Exception):
     """The controller does not admit this node, and why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedNode:
     """A connection that was admitted, as the node of this number, and the host it comes from."""
 
-    link: TlsSocket
+    link: GateStream
     number: int
     host: str
     fingerprint: str
@@ -50,8 +50,8 @@ class Joiner:
     incarnation: str
     devices: NodeDevices
 
-    def join(self) -> Joined:
-        """Returns a connection. Raises Refused, OSError, InputError for a damaged word."""
+    def join(self) -> JoinedNode:
+        """Returns a connection. Raises NodeRefused, OSError, InputError for a damaged word."""
         word = JoinWord.read(self.word)
         link = called(word.host, word.port, word.fingerprint, TIMEOUT_S)
         try:
@@ -66,21 +66,37 @@ class Joiner:
             raise
         if isinstance(answer, JoinRefused):
             link.close()
-            raise Refused(f"{answer.why}{f'; {answer.mend}' if answer.mend else ''}")
-        return Joined(link, answer.number, link.own_host, word.fingerprint)
+            raise NodeRefused(f"{answer.why}{f'; {answer.mend}' if answer.mend else ''}")
+        return JoinedNode(link, answer.number, link.own_host, word.fingerprint)
+
+
+def enter(word: JoinWord, timeout_s: float = TIMEOUT_S) -> GateStream:
+    """Returns the connection of a client. Raises NodeRefused, OSError."""
+    link = called(word.host, word.port, word.fingerprint, timeout_s)
+    try:
+        lines = LineConnection(link)
+        lines.send(ENTRANCES.encode(Enter(__version__, word.secret)), timeout_s)
+        answer = _answer_of(lines.read_line(timeout_s))
+    except BaseException:
+        link.close()
+        raise
+    if isinstance(answer, JoinRefused):
+        link.close()
+        raise NodeRefused(f"{answer.why}{f'; {answer.mend}' if answer.mend else ''}")
+    return link
 
 
 def _answer_of(line: bytes | None) -> Welcome | JoinRefused:
-    """Returns the answer of the gate. Raises Refused if it is none."""
+    """Returns the answer of the gate. Raises NodeRefused if it is none."""
     if line is None:
-        raise Refused("the controller closed the connection")
+        raise NodeRefused("the controller closed the connection")
     try:
         return ANSWERS.decode(line)
     except WireError as error:
-        raise Refused(f"the controller's answer is wrong: {error}") from None
+        raise NodeRefused(f"the controller's answer is wrong: {error}") from None
 
 
-class Dialer:
+class JoinThread:
     """Attempts to join in a thread of its own, so that nothing of the node waits for a network.
 
     `wake` is called by that thread when an attempt has ended.
@@ -96,7 +112,7 @@ class Dialer:
         self._joiner, self._wake, self._log = joiner, wake, log
         self._random = random_part
         self._thread: threading.Thread | None = None
-        self._result: Joined | None = None
+        self._result: JoinedNode | None = None
         self._failures = 0
         self._next_s = 0.0
         self._logged = ""
@@ -106,7 +122,7 @@ class Dialer:
         """Returns when the next attempt is due, by the monotonic clock."""
         return self._next_s
 
-    def turn(self) -> Joined | None:
+    def turn(self) -> JoinedNode | None:
         """Begins an attempt if one is due, and returns the connection of one that succeeded."""
         if self._thread is not None and self._thread.is_alive():
             return None
@@ -127,7 +143,7 @@ class Dialer:
     def _attempt(self) -> None:
         try:
             self._result = self._joiner.join()
-        except (Refused, OSError, InputError) as error:
+        except (NodeRefused, OSError, InputError) as error:
             text = str(error) or type(error).__name__
             if text != self._logged:
                 self._logged = text

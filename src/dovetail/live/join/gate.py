@@ -21,8 +21,8 @@ from time import monotonic
 from typing import Protocol
 
 from dovetail.live.edges.protocols import Incoming, NodeLost
+from dovetail.live.join.gate_stream import GateStream, keep_alive, served
 from dovetail.live.join.identity import ControllerIdentity
-from dovetail.live.join.tls_socket import TlsSocket, keep_alive, served
 from dovetail.live.join.word import CLIENT
 from dovetail.live.node.post_thread import PostThread
 from dovetail.live.node.transport import LineChannel
@@ -46,11 +46,11 @@ LOGGED_EVERY_S = 60.0
 LOGGED_MAX = 1000
 BACKLOG = 1024
 
-ClientServer = Callable[[TlsSocket, str], None]
-"""Serves a client that has entered, from its address, without waiting."""
+ClientServer = Callable[[socket.socket], None]
+"""Serves a client that has entered, without waiting for it."""
 
 
-class NodeRegister(Protocol):
+class NodeAdmission(Protocol):
     """Knows the nodes of a cluster; called by the thread of the gate."""
 
     def admit(self, join: Join) -> int | JoinRefused:
@@ -59,7 +59,7 @@ class NodeRegister(Protocol):
 
 @dataclass(slots=True)
 class _Stranger:
-    link: TlsSocket
+    link: GateStream
     address: str
     since_s: float
     channel: LineChannel = field(init=False)
@@ -84,7 +84,7 @@ class Gate(PostThread):
         self,
         listener: socket.socket,
         identity: ControllerIdentity,
-        register: NodeRegister,
+        register: NodeAdmission,
         *,
         alive_s: float = ALIVE_S,
     ) -> None:
@@ -238,7 +238,7 @@ class Gate(PostThread):
         stranger.channel.send(ANSWERS.encode(Welcome(__version__)))
         stranger.channel.release()
         self._leave(stranger)
-        self._serve_client(stranger.link, stranger.address)
+        self._serve_client(stranger.link.link)
 
     # Agents.
 
@@ -260,9 +260,9 @@ class Gate(PostThread):
             why = f"node {join.node}: an agent of this name is connected"
             self._refuse(stranger, why, "give each machine a join word of its own")
             return
+        self._seat(stranger, join, number)
         if holder is not None:
             holder.channel.close()
-        self._seat(stranger, join, number)
 
     def _gives_way(self, holder: _NodeChannel, join: Join) -> bool:
         is_same = holder.incarnation == join.incarnation
@@ -290,9 +290,8 @@ class Gate(PostThread):
             LOG.error("node %s sent a report that cannot be read: %s", known.name, error)
             known.channel.close()
             return
-        if report.node != known.number or (
-            report.inventory is not None and report.inventory.node != known.number
-        ):
+        about = {report.node, *(part.node for part in (report.inventory, report.alive) if part)}
+        if about != {known.number}:
             self._log_refusal(known.name, "it reports on another node")
             known.channel.close()
             return

@@ -101,6 +101,7 @@ class Server:
         self._limits = limits or ServerLimits()
         self._owner = user_name(os.getuid())
         self._listeners: list[_Listener] = []
+        self._remote = Connections(self._limits.tcp_connections)
         self._wake: socket.socket | None = None
         self.address = ""
 
@@ -128,6 +129,13 @@ class Server:
         )
         self._thread.start()
 
+    def serve_remote(self, connection: socket.socket) -> None:
+        """Serves a client that another listener has admitted as the owner, in a thread."""
+        if not self._remote.admit(connection):
+            connection.close()
+            return
+        self._start(self._serve_owner, connection, self._remote)
+
     def stop(self) -> None:
         """Closes all connections after a short wait for replies under way."""
         if self._wake is None:
@@ -142,6 +150,7 @@ class Server:
         tables = [
             table for listener in self._listeners for table in (listener.open, listener.refused)
         ]
+        tables.append(self._remote)
         for how in (socket.SHUT_RD, socket.SHUT_RDWR):
             for table in tables:
                 table.shut_down(how)
@@ -177,23 +186,22 @@ class Server:
     def _welcome(self, listener: _Listener, connection: socket.socket) -> None:
         """Serves or refuses a new connection in a thread of its own: a client must not block us."""
         if listener.open.admit(connection):
-            self._start(self._serve, listener, connection, listener.open)
+            self._start(partial(self._serve, listener), connection, listener.open)
         elif listener.refused.admit(connection):
-            self._start(self._refuse, listener, connection, listener.refused)
+            self._start(self._refuse, connection, listener.refused)
         else:
             connection.close()
 
     def _start(
         self,
-        work: Callable[[_Listener, socket.socket], None],
-        listener: _Listener,
+        work: Callable[[socket.socket], None],
         connection: socket.socket,
         table: Connections,
     ) -> None:
         def run() -> None:
             try:
                 with connection:
-                    work(listener, connection)
+                    work(connection)
                     end_after_reply(connection)
             except OSError:
                 pass  # The client has closed the connection.
@@ -207,10 +215,14 @@ class Server:
             table.release(connection)
             connection.close()
 
-    def _refuse(self, listener: _Listener, connection: socket.socket) -> None:
+    def _refuse(self, connection: socket.socket) -> None:
         refusal = RequestRefused("controller", CROWDED, "try again in a moment", fault=True)
         connection.settimeout(STOP_S)
         connection.sendall(line_of_reply(refusal))
+
+    def _serve_owner(self, connection: socket.socket) -> None:
+        waits = partial(self._remote.set_idle, connection)
+        serve_connection(connection, self._handler, self._owner, "", self._limits, waits)
 
     def _serve(self, listener: _Listener, connection: socket.socket) -> None:
         user = peer_user(connection) if listener.local else self._owner

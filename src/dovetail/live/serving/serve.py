@@ -28,7 +28,7 @@ from dovetail.live.edges.protocols import MEASURED, Edges, Incoming, StoredState
 from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
 from dovetail.live.engines.engine import Engine, open_engine
 from dovetail.live.engines.engine_spec import EngineSpec
-from dovetail.live.engines.joined_engine import JoinOptions
+from dovetail.live.engines.joined_engine import JoinSettings
 from dovetail.live.engines.local_engine import check_sockets
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import PingReply
@@ -76,7 +76,7 @@ class UpRequest:
     options: OptionTexts
     listen: str = ""
     share_between_users: bool = False
-    join: JoinOptions = field(default_factory=JoinOptions)
+    join: JoinSettings = field(default_factory=JoinSettings)
 
 
 def check(request: UpRequest) -> None:
@@ -270,6 +270,8 @@ def _control(
         server = Server(handler, folder.socket, token=folder.token() if request.listen else "")
         stack.callback(server.stop)
         server.start(request.listen)
+        engine.serve_clients(server.serve_remote)
+        stack.callback(engine.serve_clients, None)
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
         ready(server)
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))

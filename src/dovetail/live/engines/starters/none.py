@@ -11,6 +11,8 @@ from dovetail.live.engines.node_file import read_node_file
 class NoStarter:
     """Knows the nodes of a file and starts nothing."""
 
+    owns_agents = False
+
     def __init__(self, file: Path) -> None:
         self._file = file
         self._nodes = tuple(node.name for node in read_node_file(file))

@@ -8,7 +8,13 @@ from typing import Protocol
 
 
 class Starter(Protocol):
-    """Starts agents. Its methods are called by one thread, which may wait for them."""
+    """Starts agents. Its methods are called by one thread, which may wait for them.
+
+    `owns_agents` is True if agents end with the cluster: False where somebody else keeps them
+    running, who would start them again.
+    """
+
+    owns_agents: bool
 
     def nodes(self) -> Sequence[str]:
         """Returns the names of the nodes that the engine has now. Raises DovetailError."""

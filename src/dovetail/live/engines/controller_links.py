@@ -1,4 +1,4 @@
-"""The two doors of an agent process: a socket that it listens on, or a controller that it calls."""
+"""The two ways to a controller: a socket that it listens on, or a controller that it calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 from dovetail.live.engines.agent_server import AgentServer
-from dovetail.live.join.dial import Dialer, Joined, Joiner
+from dovetail.live.join.dial import JoinedNode, Joiner, JoinThread
 from dovetail.live.node.transport import EventLoop
 from dovetail.live.system.private_file import is_gone
 from dovetail.live.system.unix_socket import is_same_user, listen, remove_socket
@@ -20,7 +20,7 @@ LOOK_S = 1.0
 """How often it checks that the folder is there, in seconds of the machine."""
 
 
-class ListeningDoor:
+class LocalLinks:
     """A Unix socket in the folder of a cluster on this machine.
 
     It is gone when the folder is: a cluster that was removed has no controller any more.
@@ -79,7 +79,7 @@ class ListeningDoor:
         self._server.add(link)
 
 
-class CallingDoor:
+class GateLinks:
     """Calls the controller of a join word, again after each loss.
 
     No folder and no silence of the network makes it go: workers end by their lease alone. It is
@@ -93,12 +93,12 @@ class CallingDoor:
         joiner: Joiner,
         number: int,
         log: Callable[[str], None],
-        joined: Joined | None = None,
+        joined: JoinedNode | None = None,
     ) -> None:
         self._loop, self._number, self._log = loop, number, log
         self._first = joined
         self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._dialer = Dialer(joiner, self._wake, log)
+        self._dialer = JoinThread(joiner, self._wake, log)
         self.moved = False
 
     def open(self, server: AgentServer) -> None:

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 WANTS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class WrongCertificate(OSError):
+class UnknownController(OSError):
     """The peer is not the controller of the join word."""
 
 
-class TlsSocket:
+class GateStream:
     """Carries the lines of a `LineConnection` over TLS.
 
     The handshake of a socket without a timeout happens within the first calls that read or write.
@@ -29,6 +29,11 @@ class TlsSocket:
     def fileno(self) -> int:
         """Returns the descriptor to wait for."""
         return self._link.fileno()
+
+    @property
+    def link(self) -> ssl.SSLSocket:
+        """Returns the socket itself, for threads that wait with timeouts."""
+        return self._link
 
     @property
     def own_host(self) -> str:
@@ -79,16 +84,16 @@ def _as_plain() -> Iterator[None]:
         raise BlockingIOError from None
 
 
-def served(link: socket.socket, context: ssl.SSLContext) -> TlsSocket:
+def served(link: socket.socket, context: ssl.SSLContext) -> GateStream:
     """Returns the end of a connection that came in; its handshake does not wait."""
     link.setblocking(False)
-    return TlsSocket(context.wrap_socket(link, server_side=True, do_handshake_on_connect=False))
+    return GateStream(context.wrap_socket(link, server_side=True, do_handshake_on_connect=False))
 
 
-def called(host: str, port: int, fingerprint: str, timeout_s: float) -> TlsSocket:
+def called(host: str, port: int, fingerprint: str, timeout_s: float) -> GateStream:
     """Returns a connection to the controller with a certificate of this fingerprint.
 
-    Each wait takes at most `timeout_s`. Raises WrongCertificate before anything is sent to another
+    Each wait takes at most `timeout_s`. Raises UnknownController before anything is sent to another
     peer, OSError if nobody answers.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -105,8 +110,8 @@ def called(host: str, port: int, fingerprint: str, timeout_s: float) -> TlsSocke
     seen = hashlib.sha256(link.getpeercert(binary_form=True) or b"").hexdigest()
     if not hmac.compare_digest(seen, fingerprint):
         link.close()
-        raise WrongCertificate(f"{host}:{port} has another certificate than the join word")
-    return TlsSocket(link)
+        raise UnknownController(f"{host}:{port} has another certificate than the join word")
+    return GateStream(link)
 
 
 def keep_alive(link: socket.socket) -> None:

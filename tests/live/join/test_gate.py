@@ -1,0 +1,337 @@
+"""Who comes in through the gate: the agent of each node, by its own secret, and clients."""
+
+import queue
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dovetail.live.edges.protocols import Incoming, NodeLost
+from dovetail.live.engines.node_registry import NodeRegistry
+from dovetail.live.join import gate as gate_module
+from dovetail.live.join.dial import JoinedNode, Joiner, NodeRefused, enter
+from dovetail.live.join.gate import Gate
+from dovetail.live.join.gate_stream import GateStream, UnknownController, called
+from dovetail.live.join.identity import ControllerIdentity
+from dovetail.live.join.word import CLIENT, JoinWord
+from dovetail.live.node.transport import TO_AGENTS, Addressed, Dismiss
+from dovetail.wire.agent import (
+    REPORTS,
+    WIRE_VERSION,
+    AgentOrder,
+    AgentReport,
+    Heartbeat,
+    Inventory,
+    InventoryRequest,
+)
+from dovetail.wire.connection import LineConnection
+from dovetail.wire.join import ANSWERS, ENTRANCES, Join, JoinRefused, NodeDevices, Welcome
+from patience import PATIENCE_S, until
+
+pytest.importorskip("cryptography")
+DEVICES = NodeDevices(("slot-0", "slot-1"), "cpu", 1e9, 2.0, 2e9)
+
+
+class Scene:
+    """A gate for the nodes n1 and n2, and who comes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.identity = ControllerIdentity.of(folder / "gate")
+        self.registry = NodeRegistry(folder / "registry.json")
+        self.registry.expect(("n1", "n2"), keeps=False)
+        self.gate = Gate(socket.create_server(("127.0.0.1", 0)), self.identity, self.registry)
+        self.come: queue.Queue[Incoming] = queue.Queue()
+        self.gate.report_to(self.come.put)
+        self.open: list[GateStream | socket.socket] = []
+
+    def word(self, name: str, **changed: str) -> Path:
+        host, port = self.gate.address
+        secret = self.identity.secret_of(name)
+        word = JoinWord(host, port, self.identity.fingerprint, name, secret)
+        path = self.folder / "word"
+        replace(word, **changed).write(path)
+        return path
+
+    def join(
+        self, name: str, incarnation: str = "a", devices: NodeDevices = DEVICES, **changed: str
+    ) -> JoinedNode:
+        joined = Joiner(self.word(name, **changed), incarnation, devices).join()
+        self.open.append(joined.link)
+        return joined
+
+    def raw(self) -> LineConnection:
+        """A TLS connection that has not said who it is."""
+        link = called(*self.gate.address, self.identity.fingerprint, PATIENCE_S)
+        self.open.append(link)
+        return LineConnection(link)
+
+    def says(self, line: bytes) -> Welcome | JoinRefused:
+        lines = self.raw()
+        lines.send(line)
+        answer = lines.read_line(PATIENCE_S)
+        assert answer is not None
+        return ANSWERS.decode(answer)
+
+    def close(self) -> None:
+        for link in self.open:
+            link.close()
+        self.gate.close()
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    tmp_path.chmod(0o700)
+    scene = Scene(tmp_path)
+    yield scene
+    scene.close()
+
+
+def test_nodes_get_numbers_as_they_join_and_keep_them(scene: Scene) -> None:
+    assert (scene.join("n2").number, scene.join("n1").number) == (0, 1)
+    again = NodeRegistry(scene.folder / "registry.json")
+    assert [node.name for node in again.nodes] == ["n2", "n1"]
+    assert again.take().installed == (2, 2)
+
+
+def test_orders_and_reports_travel_both_ways(scene: Scene) -> None:
+    lines = LineConnection(scene.join("n1").link)
+    scene.gate.send(0, AgentOrder(3, hail=InventoryRequest(3)))
+    order = TO_AGENTS.decode(lines.read_line(PATIENCE_S) or b"")
+    assert order == Addressed(0, AgentOrder(3, hail=InventoryRequest(3)))
+    report = AgentReport(0, alive=Heartbeat(0, "a", 1.0))
+    lines.send(REPORTS.encode(report))
+    assert scene.come.get(timeout=PATIENCE_S) == report
+
+
+def test_who_joins_later_gets_the_newest_request_for_its_inventory(scene: Scene) -> None:
+    scene.join("n1")
+    for epoch in (1, 2):
+        scene.gate.send(1, AgentOrder(epoch, hail=InventoryRequest(epoch)))
+    lines = LineConnection(scene.join("n2").link)
+    order = TO_AGENTS.decode(lines.read_line(PATIENCE_S) or b"")
+    assert isinstance(order, Addressed) and order.order.epoch == 2
+
+
+@pytest.mark.parametrize("name", ["n1", "n3", CLIENT, "é"])
+def test_a_wrong_secret_is_refused_before_anything_else_is_looked_at(
+    scene: Scene, name: str
+) -> None:
+    join = Join(99, "9", name, "0" * 64, "a", DEVICES)
+    answer = scene.says(ENTRANCES.encode(join))
+    assert isinstance(answer, JoinRefused) and "secret" in answer.why
+    assert "wire" not in answer.why, "a stranger learns nothing of versions"
+
+
+def test_the_secret_of_one_node_does_not_open_the_door_for_another(scene: Scene) -> None:
+    theirs = scene.identity.secret_of("n2")
+    with pytest.raises(NodeRefused, match="the secret of node 'n1' is wrong"):
+        scene.join("n1", secret=theirs)
+
+
+def test_an_agent_says_its_secret_to_no_other_controller(scene: Scene, tmp_path: Path) -> None:
+    other = ControllerIdentity.of(tmp_path / "other")
+    heard: list[bytes] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def listen() -> None:
+        link, _ = listener.accept()
+        with other.tls().wrap_socket(link, server_side=True) as secured:
+            heard.append(secured.recv(100))
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    host, port = listener.getsockname()
+    word = JoinWord(host, port, scene.identity.fingerprint, "n1", scene.identity.secret_of("n1"))
+    word.write(tmp_path / "w")
+    with pytest.raises(UnknownController):
+        Joiner(tmp_path / "w", "a", DEVICES).join()
+    thread.join()
+    listener.close()
+    assert heard == [b""]
+
+
+def test_a_node_that_is_not_expected_is_refused(scene: Scene) -> None:
+    with pytest.raises(NodeRefused, match="n3: it is no node of this cluster; add it"):
+        scene.join("n3")
+
+
+@pytest.mark.parametrize("wire", [WIRE_VERSION - 2, WIRE_VERSION + 1])
+def test_agents_of_versions_that_are_not_served_are_refused(scene: Scene, wire: int) -> None:
+    join = Join(wire, "9.9", "n1", scene.identity.secret_of("n1"), "a", DEVICES)
+    answer = scene.says(ENTRANCES.encode(join))
+    assert isinstance(answer, JoinRefused)
+    assert f"agent 9.9 speaks wire {wire}" in answer.why and "install dovetail" in answer.mend
+
+
+def test_agents_of_the_version_before_are_served(scene: Scene) -> None:
+    join = Join(WIRE_VERSION - 1, "0", "n1", scene.identity.secret_of("n1"), "a", DEVICES)
+    assert isinstance(scene.says(ENTRANCES.encode(join)), Welcome)
+
+
+def test_a_second_agent_under_a_living_name_is_refused(scene: Scene) -> None:
+    first = scene.join("n1")
+    with pytest.raises(NodeRefused, match="n1: an agent of this name is connected"):
+        scene.join("n1", incarnation="b")
+    scene.gate.send(0, AgentOrder(1, hail=InventoryRequest(1)))
+    assert LineConnection(first.link).read_line(PATIENCE_S), "the first one is served on"
+
+
+def test_the_same_agent_may_come_again_at_once(scene: Scene) -> None:
+    first = scene.join("n1")
+    assert scene.join("n1").number == 0
+    assert LineConnection(first.link).read_line(PATIENCE_S) is None, "its old connection is over"
+    with pytest.raises(queue.Empty):
+        scene.come.get(timeout=0.1)
+
+
+def test_a_silent_agent_gives_way_to_another_one(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    scene = Scene(tmp_path)
+    scene.gate._alive_s = 0.0
+    scene.join("n1")
+    assert scene.join("n1", incarnation="b").number == 0
+    scene.close()
+
+
+def test_a_lost_connection_is_reported(scene: Scene) -> None:
+    scene.join("n1").link.close()
+    assert scene.come.get(timeout=PATIENCE_S) == NodeLost(0)
+    assert scene.gate.joined() == {}
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        AgentReport(0, alive=Heartbeat(0)),
+        AgentReport(1, alive=Heartbeat(0)),
+        AgentReport(1, inventory=Inventory(0, "a", ("x",), ())),
+    ],
+)
+def test_a_node_that_reports_on_another_is_disconnected(scene: Scene, report: AgentReport) -> None:
+    scene.join("n2")
+    lines = LineConnection(scene.join("n1").link)
+    lines.send(REPORTS.encode(report))
+    assert lines.read_line(PATIENCE_S) is None
+    assert scene.come.get(timeout=PATIENCE_S) == NodeLost(1), "and nothing of it was passed on"
+
+
+def test_other_devices_are_news(scene: Scene) -> None:
+    news: list[bool] = []
+    scene.registry.on_change = lambda: news.append(True)
+    scene.join("n1").link.close()
+    scene.come.get(timeout=PATIENCE_S)
+    scene.registry.take()
+    scene.join("n1", devices=replace(DEVICES, names=("slot-0",)))
+    assert news == [True, True] and scene.registry.has_changed
+    assert scene.registry.take().installed == (1,)
+
+
+def test_nodes_that_differ_are_groups_of_their_own(scene: Scene) -> None:
+    big = NodeDevices(("a", "b", "c"), "h100", 80e9, 8.0, 1e12)
+    scene.join("n1")
+    scene.join("n2", devices=big)
+    cluster = scene.registry.take()
+    assert cluster.installed == (2, 3)
+    assert [g.gpu_type for g in cluster.groups] == ["cpu", "h100"]
+
+
+def test_clients_enter_with_a_secret_of_their_own(scene: Scene) -> None:
+    served: list[socket.socket] = []
+    word = JoinWord.read(scene.word(CLIENT))
+    with pytest.raises(NodeRefused, match="starting"):
+        enter(word)
+    scene.gate.serve_clients(served.append)
+    link = enter(word)
+    until(lambda: served, lambda: "no client came")
+    served[0].settimeout(PATIENCE_S)
+    link.sendall(b"hello\n")
+    assert served[0].recv(100) == b"hello\n"
+    served[0].close()
+    link.close()
+    with pytest.raises(NodeRefused, match="secret of a client"):
+        enter(replace(word, secret=scene.identity.secret_of("n1")))
+
+
+def test_a_dismissal_reaches_those_who_are_there_and_those_who_come(scene: Scene) -> None:
+    first = LineConnection(scene.join("n1").link)
+    scene.gate.dismiss(3.0)
+    assert TO_AGENTS.decode(first.read_line(PATIENCE_S) or b"") == Dismiss(3.0)
+    late = LineConnection(scene.join("n2").link)
+    assert TO_AGENTS.decode(late.read_line(PATIENCE_S) or b"") == Dismiss(3.0)
+
+
+def test_plain_tcp_gets_no_answer(scene: Scene) -> None:
+    with socket.create_connection(scene.gate.address, PATIENCE_S) as plain:
+        plain.sendall(ENTRANCES.encode(Join(3, "", "n1", "", "", DEVICES)))
+        answer = b""
+        with suppress(ConnectionError):
+            answer = plain.recv(1000)
+    assert b"{" not in answer, "an alert of TLS at most"
+
+
+def test_older_tls_is_refused(scene: Scene) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    plain = socket.create_connection(scene.gate.address, PATIENCE_S)
+    with closing(plain), pytest.raises(ssl.SSLError, match="protocol"):
+        context.wrap_socket(plain)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\n",
+        b"{}\n",
+        b'{"m":"Join"}\n',
+        b"\xff\xfe\n",
+        b"[" * 60_000 + b"\n",
+        b'{"m":"Enter","version":"","secret":"\\ud800"}\n',
+        REPORTS.encode(AgentReport(0, alive=Heartbeat(0))),
+    ],
+)
+def test_a_first_line_that_is_none_is_refused(scene: Scene, line: bytes) -> None:
+    assert isinstance(scene.says(line), JoinRefused)
+
+
+def test_a_first_line_without_end_ends_the_connection(scene: Scene) -> None:
+    lines, sent = scene.raw(), 0
+    with suppress(OSError):
+        while sent < 1000:
+            lines.send(b"x" * 10_000)
+            sent += 1
+    assert sent < 1000
+
+
+def test_strangers_do_not_keep_the_door_shut(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_module, "STRANGERS_MAX", 3)
+    plain = [socket.create_connection(scene.gate.address, PATIENCE_S) for _ in range(10)]
+    assert scene.join("n1").number == 0
+    ended = 0
+    for link in plain:
+        link.settimeout(0.0)
+        try:
+            ended += link.recv(1) == b""
+        except BlockingIOError:
+            pass
+        except OSError:
+            ended += 1
+        link.close()
+    assert ended >= 7
+
+
+def test_a_stranger_that_says_nothing_is_ended(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate_module, "STRANGER_S", 0.0)
+    with socket.create_connection(scene.gate.address, PATIENCE_S) as plain:
+        end = b""
+        with suppress(ConnectionError):
+            end = plain.recv(1000)
+    assert b"{" not in end, "ended, with an alert of TLS at most"
