@@ -159,7 +159,7 @@ def _join_options(gate: str, lease: str) -> JoinSettings:
     least_s = Rules().lease_s_min
     if 0 < lease_s < least_s:
         raise InputError(f"--lease {lease}", f"it is 0 or at least {least_s:g}s")
-    return JoinSettings(gate, 0.0 if isinf(lease_s) else lease_s)
+    return JoinSettings(gate, 0.0 if isinf(lease_s) else lease_s, lease)
 
 
 @contextmanager
@@ -199,7 +199,7 @@ def _serve(request: UpRequest, as_json: bool) -> None:
                 "policy": request.policy,
                 "engine": request.engine,
                 "gate": request.join.gate,
-                "lease": f"{request.join.lease_s:g}s",
+                "lease": request.join.lease,
                 **request.options,
             },
         )
@@ -276,7 +276,7 @@ def _words(request: UpRequest) -> list[str]:
     """Returns the command line of a request."""
     words = ["up", "--fresh", "--foreground", "--home", str(request.home)]
     words += ["--policy", request.policy, "--engine", request.engine, "--listen", request.listen]
-    words += ["--gate", request.join.gate, "--lease", f"{request.join.lease_s:g}s"]
+    words += ["--gate", request.join.gate, "--lease", request.join.lease]
     words += ["--allow-sharing-between-users"] * request.share_between_users
     for name, value in request.options.items():
         for one in value if isinstance(value, tuple | list) else (value,):

@@ -38,10 +38,14 @@ GRACE_S = 10.0
 @dataclass(frozen=True, slots=True)
 class JoinSettings:
     """Where nodes reach the controller (HOST or HOST:PORT, empty: by this machine's name), and
-    the lease of nodes: how long workers may run without a controller, 0 for ever."""
+    the lease of nodes: how long workers may run without a controller, 0 without limit.
+
+    `lease` is `lease_s` as the user wrote it.
+    """
 
     gate: str = ""
     lease_s: float = LEASE_S
+    lease: str = "10m"
 
 
 class JoinedEngine:
