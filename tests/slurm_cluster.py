@@ -28,6 +28,7 @@ NAMESPACES = ("setpriv", "unshare")
 USERS = ("games", "man", "lp", "mail", "news", "uucp", "proxy", "www-data", "backup", "list")
 """Accounts of Debian's base-passwd, with nothing of their own to break."""
 PATIENCE_S = 60.0
+LOOPBACK = "127.0.0.1"
 SBIN = "/usr/sbin:/sbin"
 
 
@@ -101,11 +102,17 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def slurm_conf(site: Site, path: Path, *, ports: Sequence[int]) -> str:
-    """Returns slurm.conf; `ports` are those of slurmctld, slurmdbd and one slurmd a node."""
+def slurm_conf(
+    site: Site, path: Path, *, ports: Sequence[int], at: Mapping[str, str] | None = None
+) -> str:
+    """Returns slurm.conf; `ports` are those of slurmctld, slurmdbd and one slurmd a node.
+
+    `at` has the addresses of machines. With port 0 for slurmdbd there is no accounting.
+    """
+    where = at or {}
     head = f"""\
 ClusterName=pretended
-SlurmctldHost=head(127.0.0.1)
+SlurmctldHost=head({where.get("head", LOOPBACK)})
 SlurmctldPort={ports[0]}
 SlurmUser=root
 SlurmdUser=root
@@ -132,19 +139,28 @@ KillWait=5
 MinJobAge=3600
 JobCompType=jobcomp/none
 JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=127.0.0.1
-AccountingStoragePort={ports[1]}
-AccountingStoragePass={path}/munge.sock
-AccountingStorageTRES=gres/gpu{"".join(f",gres/gpu:{t}" for t in _types(site))}
-AccountingStorageEnforce=associations,limits,qos
 """
+    if ports[1]:
+        head += _accounting(site, path, ports[1])
     nodes = [
-        f"NodeName={n.name} NodeAddr=127.0.0.1 Port={port} CPUs=16 RealMemory=64000 Gres={n.gres}"
+        f"NodeName={n.name} NodeAddr={where.get(n.name, LOOPBACK)} Port={port} "
+        f"CPUs=16 RealMemory=64000 Gres={n.gres}"
         for n, port in zip(site.nodes, ports[2:], strict=True)
     ]
     parts = [f"PartitionName={text}" for text in site.partitions]
     return head + "\n".join([*site.settings, *nodes, *parts, ""])
+
+
+def _accounting(site: Site, path: Path, port: int) -> str:
+    types = "".join(f",gres/gpu:{t}" for t in _types(site))
+    return f"""\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost={LOOPBACK}
+AccountingStoragePort={port}
+AccountingStoragePass={path}/munge.sock
+AccountingStorageTRES=gres/gpu{types}
+AccountingStorageEnforce=associations,limits,qos
+"""
 
 
 def _types(site: Site) -> list[str]:
@@ -196,10 +212,14 @@ class SlurmCluster:
         path = f"{plain.get('PATH', '')}:{SBIN}"
         return {**plain, "PATH": path, "SLURM_CONF": str(self.path / "slurm.conf"), "TZ": "UTC"}
 
+    def enter(self, host: str) -> list[str]:
+        """Returns the words before a command that is to run on a pretended host."""
+        return []
+
     def run(self, *command: str, stdin: str = "", allowed: Sequence[int] = (0,)) -> str:
         """Returns the output of a command. Raises RuntimeError unless its code is allowed."""
         done = subprocess.run(
-            command,
+            [*self.enter("head"), *command],
             input=stdin,
             capture_output=True,
             text=True,
@@ -248,11 +268,8 @@ class SlurmCluster:
         for name in ("state", *(f"spool.{n.name}" for n in site.nodes)):
             (path / name).mkdir(exist_ok=True)
         database_port, *ports = free_ports(3 + len(site.nodes))
-        folder = _Folder(path)
-        folder.write("slurm.conf", slurm_conf(site, path, ports=ports))
-        folder.write("gres.conf", _gres_conf(site))
-        folder.write("cgroup.conf", "CgroupPlugin=cgroup/v1\n")
-        folder.write(
+        self.write_configuration(slurm_conf(site, path, ports=ports))
+        _Folder(path).write(
             "slurmdbd.conf", _slurmdbd_conf(path, port=ports[1], database_port=database_port)
         )
         self._start_munge()
@@ -269,6 +286,13 @@ class SlurmCluster:
         for node in site.nodes:
             self._daemon(node.name, "slurmd", "-D")
         self.wait_until(self._all_idle, "every node is idle")
+
+    def write_configuration(self, conf: str) -> None:
+        """Writes slurm.conf and what it needs beside it."""
+        folder = _Folder(self.path)
+        folder.write("slurm.conf", conf)
+        folder.write("gres.conf", _gres_conf(self.site))
+        folder.write("cgroup.conf", "CgroupPlugin=cgroup/v1\n")
 
     def _start_munge(self) -> None:
         path = self.path
@@ -299,7 +323,8 @@ class SlurmCluster:
 
     def _daemon(self, host: str, *command: str) -> None:
         """Starts a daemon on a pretended host; it ends with this process."""
-        own = ["unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        own = [*self.enter(host), "unshare", "--uts", "--pid", "--fork"]
+        own += ["--kill-child", "--mount-proc"]
         named = ["sh", "-c", f'hostname {host}; exec "$@"', "-", *command]
         log = self.path / f"{command[0]}.{host}.out"
         with log.open("ab") as out:

@@ -18,6 +18,7 @@ from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
 from dovetail.core.messages import HOW, Ended, Fact, Started, Stopped
+from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
@@ -29,7 +30,7 @@ from dovetail.live.emulation.synthetic import SwitchCosts, synthetic_spec
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.physics.beliefs.learning import Learning
-from dovetail.physics.linear import linear_physics
+from dovetail.physics.linear import LinearSpeed, LinearStructure, linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.spec import JobSpec
@@ -177,6 +178,41 @@ class NamedCurves(CurvedSpeed):
 def curves(jobs: JobTable) -> Physics:
     structure = CurvedStructure(jobs)
     return with_speed(jobs, NamedCurves(structure, []), structure)
+
+
+class SlowNetwork(LinearSpeed):
+    """The truth of a cluster whose network makes jobs on several nodes half as fast."""
+
+    def whole(self, job: int, placement: Placement, done_s: float = 0.0) -> float:
+        return super().whole(job, placement, done_s) / min(2, placement.nodes)
+
+
+def slow_network(jobs: JobTable) -> Physics:
+    physics = linear_physics(jobs)
+    assert isinstance(physics.structure, LinearStructure)
+    return replace(physics, speed=SlowNetwork(physics.structure))
+
+
+def test_a_job_over_nodes_teaches_what_the_network_costs_and_not_what_gpus_do() -> None:
+    table = empty()
+    play = Play("fifo", Cluster.uniform(2, 2), slow_network(table), table)
+    kept = play.run(
+        (0.0, spec("one", 20.0)),
+        (0.0, spec("two", 320.0)),
+        (0.0, spec("three", 320.0)),
+        (30.0, spec("net-1", 100.0, gpus=2, most=2)),
+        (340.0, spec("net-2", 100.0, gpus=2, most=2)),
+    )
+    (apart,) = [f.placement for f in kept.facts if isinstance(f, Started) and f.job == 4]
+    (together,) = [f.placement for f in kept.facts if isinstance(f, Started) and f.job == 5]
+    assert (apart.nodes, together.nodes) == (2, 1)
+    assert ends(kept)[4] == pytest.approx(230.0, abs=1.0)
+    jobs = empty()
+    learned = Learning(linear_physics(jobs), jobs, kept.meta["measured"], paced=True)
+    jobs.append([synthetic_spec(spec("net-3", 100.0, gpus=2, most=2)).row(9, 0.0)])
+    learned.physics.structure.admit(jobs)
+    believed = [learned.physics.rate(0, placement, ()) for placement in (together, apart)]
+    assert believed == pytest.approx([1.0, 0.5], rel=0.01)
 
 
 def shares(kept: Kept, job: int) -> list[int]:

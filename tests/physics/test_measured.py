@@ -71,6 +71,64 @@ def test_beyond_the_largest_measured_number_a_job_is_overestimated_linearly() ->
     assert learning.physics.structure.scale(0) == pytest.approx(1.0)
 
 
+def over(nodes: int, each: int) -> Placement:
+    return Placement(tuple((node, each) for node in range(nodes)))
+
+
+@pytest.mark.parametrize("packed_first", [True, False])
+def test_what_is_lost_between_nodes_is_learned_apart(packed_first: bool) -> None:
+    learning = learning_of(ELASTIC)
+    readings = [(on(4), 200.0), (over(2, 2), 80.0)]
+    for placement, rate in readings if packed_first else reversed(readings):
+        told(learning, 0, placement, rate=rate)
+        told(learning, 0, on(2), rate=100.0)
+    speed = learning.physics.speed
+    assert speed.whole(0, on(4)) == pytest.approx(2.0)
+    assert speed.whole(0, over(2, 2)) == pytest.approx(0.8)
+    assert speed.whole(0, over(4, 1)) == pytest.approx(0.8), "not measured: at most as on fewer"
+    assert speed.whole(0, over(2, 3)) == pytest.approx(3.0), "not measured: overestimated"
+    assert speeds(learning, 0, 4)[4] == pytest.approx(2.0)
+    assert told(learning, 0, over(2, 2), rate=160.0, times=20)
+    assert learning.physics.speed.whole(0, over(2, 2)) == pytest.approx(1.6)
+
+
+def test_a_job_that_only_ever_ran_on_several_nodes_is_believed_as_it_ran() -> None:
+    learning = learning_of(ELASTIC)
+    told(learning, 0, over(2, 1), rate=100.0)
+    told(learning, 0, over(3, 1), rate=120.0)
+    assert learning.solo_rate(0) == 100.0
+    assert speeds(learning, 0, 3) == [0.0, 1.0, 1.0, 1.2]
+    assert learning.physics.rate(0, over(3, 1), ()) == pytest.approx(1.2)
+
+
+def test_no_placement_is_believed_faster_than_the_top_and_the_worst_is_on_a_node_each() -> None:
+    learning = learning_of(ELASTIC)
+    told(learning, 0, on(2), rate=100.0)
+    told(learning, 0, over(2, 1), rate=150.0)
+    assert learning.physics.speed.whole(0, over(2, 1)) <= learning.physics.speed.top(0, 2)
+    told(learning, 0, over(2, 1), rate=40.0, times=20)
+    assert learning.physics.speed.spread(0) == pytest.approx(0.4)
+
+
+def test_a_ratio_beside_a_neighbour_is_not_taken_for_the_network() -> None:
+    learning = learning_of(Row(2, 100.0, model="a"), Row(2, 100.0, model="b"), xi=1.5)
+    told(learning, 0, on(2), rate=100.0)
+    told(learning, 0, over(2, 1), rate=50.0)
+    told(learning, 0, over(2, 1), (1, over(2, 1)), rate=25.0)
+    assert learning.ratio(0, 1, 1, 1) == pytest.approx(2.0)
+
+
+def test_rates_on_several_nodes_are_stored_with_their_number() -> None:
+    learning = learning_of(ELASTIC)
+    told(learning, 0, on(4), rate=200.0)
+    told(learning, 0, over(2, 2), rate=80.0)
+    text = learning.dump()
+    assert '["rate","net",0,4,200.0],["rate","net",0,4,80.0,2]' in text
+    again = learning_of(ELASTIC, stored=text)
+    assert again.physics.speed.whole(0, over(2, 2)) == pytest.approx(0.4)
+    assert again.dump() == text
+
+
 def test_one_odd_reading_moves_nothing_and_small_news_are_none() -> None:
     learning = learning_of(ELASTIC)
     assert not told(learning, 0, on(2), rate=100.0, times=2)

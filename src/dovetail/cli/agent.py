@@ -43,8 +43,14 @@ LOOK_S = 0.05
     default=None,
     help="CPU slots in place of GPUs. [default: the GPUs, or a slot for each core]",
 )
+@click.option(
+    "--host",
+    default="",
+    metavar="ADDRESS",
+    help="Address of this machine for other nodes. [default: from which it calls the controller]",
+)
 @click.option("--daemon", is_flag=True, help="Continue in the background.")
-def agent(word: Path, folder: Path, slots: int | None, daemon: bool) -> None:
+def agent(word: Path, folder: Path, slots: int | None, host: str, daemon: bool) -> None:
     """Run the agent of this machine, for the controller of a join word.
 
     The agent calls the controller, again and again while it does not answer. Its workers outlive
@@ -67,10 +73,25 @@ def agent(word: Path, folder: Path, slots: int | None, daemon: bool) -> None:
         raise InputError(str(folder), f"cannot be used: {error.strerror}") from None
     check_home(folder)
     devices = _devices(slots)
+    host = _own_address(host) if host else ""
     if daemon:
-        detach(folder / "agent.log", lambda ready: _serve(word, folder, devices, ready))
+        detach(folder / "agent.log", lambda ready: _serve(word, folder, devices, host, ready))
     else:
-        _serve(word, folder, devices, lambda: None)
+        _serve(word, folder, devices, host, lambda: None)
+
+
+def _own_address(text: str) -> str:
+    """Returns an address of this machine. Raises InputError if it is none."""
+    import socket
+
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(text, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(place)
+    except OSError as error:
+        why = f"this machine does not have it: {error.strerror}"
+        raise InputError(f"--host {text}", why, "see: ip address") from None
+    return str(place[0])
 
 
 def _devices(slots: int | None) -> Devices:
@@ -80,7 +101,9 @@ def _devices(slots: int | None) -> Devices:
     return devices_of(EngineSpec("local", 1, slots or 0))[0]
 
 
-def _serve(word: Path, folder: Path, devices: Devices, ready: Callable[[], None]) -> None:
+def _serve(
+    word: Path, folder: Path, devices: Devices, host: str, ready: Callable[[], None]
+) -> None:
     """Serves until the cluster is shut down."""
     from dovetail.live.engines.devices import machine_memory_bytes, usable_cores
     from dovetail.live.join.dial import Joiner
@@ -98,13 +121,13 @@ def _serve(word: Path, folder: Path, devices: Devices, ready: Callable[[], None]
         )
         joiner = Joiner(word, secrets.token_hex(8), has)
         ready()
-        while _serve_as_node(joiner, folder, devices):
+        while _serve_as_node(joiner, folder, devices, host):
             pass
     finally:
         os.close(lock)
 
 
-def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices) -> bool:
+def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, host: str) -> bool:
     """Serves under the number that the controller gave; True if it gives another one by now."""
     from dovetail.live.engines.agent_server import AgentServer
     from dovetail.live.engines.controller_links import GateLinks
@@ -123,7 +146,7 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices) -> bool:
         place = folder / "node"
         nodes = open_nodes(folder, [place], [devices], loop, boot_s, log, first=number, leased=True)
         stack.callback(nodes.close)
-        links = GateLinks(loop, joiner, number, log, joined)
+        links = GateLinks(loop, joiner, number, log, joined, lambda own: nodes.move_to(host or own))
         server = AgentServer(loop, links, nodes, (number,), boot_s, log=log)
         stack.callback(server.close)
         log(f"the agent of node {number} runs (process {os.getpid()})")

@@ -27,7 +27,7 @@ from dovetail.wire.worker import (
     WorkerLeft,
 )
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 """Grows with each change of these messages; a controller refuses agents of another version."""
 
 
@@ -57,7 +57,8 @@ class StartWorker(OnGpus):
     is the owner of the job as the kernel knows it, for launchers of other identities. With `trains`
     the worker speaks the messages of `wire.worker`; without, it is a plain process, with torchrun's
     variables if `distributed` (its restarts so far and at most among them), and with Slurm's
-    variables of each task if `slurm_variables` (`slurm_ntasks` among them, 0: not set).
+    variables of each task if `slurm_variables` (`slurm_ntasks` among them, 0: not set; the names of
+    the job's `nodes` and the tasks on each, in order of `group_rank`).
 
     The worker is placed on GPU `gpu`, or on all `gpus` of this node. `share` is the part of each
     that it may use and `memory_bytes` the most it may hold of each (0: no bound). `rank`,
@@ -96,6 +97,8 @@ class StartWorker(OnGpus):
     group_world_size: int = 1
     begun: bool = False
     lineage: int = 0
+    nodes: tuple[str, ...] = ()
+    tasks_on_nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,18 @@ class Forget:
 
     job: int
     worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindPort:
+    """Find a free port of this node, at which the processes of a plain program meet.
+
+    They are started, as this generation of the job, when it was reported. A repeated request gets
+    the same answer.
+    """
+
+    job: int
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +185,7 @@ class AgentOrder:
     hail: InventoryRequest | None = None
     renew: Renew | None = None
     serial: int = 0
+    port: FindPort | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +195,8 @@ class WorkerState(OnGpus):
     `entered` is the generation it trains in, -1 if it has entered none or is a plain process;
     `ready` the newest one it reported to be ready for; `why` and `asked` as in `WorkerEnded`;
     `generation` as in `WorkerStarted`, and `memory_bytes` the most it may hold, for all that is
-    known (0: no bound). The rest are the last messages of their kinds, if there were any.
+    known (0: no bound); `master` is where the processes of a plain program meet. The rest are the
+    last messages of their kinds, if there were any.
     """
 
     job: int
@@ -200,6 +217,7 @@ class WorkerState(OnGpus):
     asked: bool = False
     memory_bytes: int = 0
     gpus: tuple[int, ...] = ()
+    master: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +226,7 @@ class Inventory:
 
     Orders of controllers before `epoch` are obeyed no more: a worker that is not listed will not
     start. `serial` is that of the request that it answers; all orders before that are carried out.
+    `host` is the address of the node as other nodes reach it.
     """
 
     node: int
@@ -216,6 +235,7 @@ class Inventory:
     workers: tuple[WorkerState, ...]
     epoch: int = -1
     serial: int = 0
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +259,16 @@ class WorkerDeferred:
     job: int
     worker: int
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PortFound:
+    """A free port of the node for a generation of a job, as HOST:PORT; or `why` there is none."""
+
+    job: int
+    generation: int
+    address: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +335,7 @@ class AgentReport:
     said: WorkerReport | None = None
     alive: Heartbeat | None = None
     deferred: WorkerDeferred | None = None
+    port: PortFound | None = None
 
 
 def looser_bound(one: int, other: int) -> int:

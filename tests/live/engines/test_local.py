@@ -85,6 +85,40 @@ def test_a_plain_worker_gets_what_torchrun_gives_and_no_secret() -> None:
     assert "DOVETAIL_TOKEN" not in env and "DOVETAIL_HOME" not in env and env["MINE"] == "1"
 
 
+def test_a_worker_inherits_nothing_of_the_allocation_that_its_agent_runs_in() -> None:
+    allocation = {
+        "SLURM_JOB_ID": "9", "SLURM_PROCID": "3", "SLURMD_NODENAME": "n3", "SBATCH_TIMELIMIT": "1",
+        "SRUN_DEBUG": "3", "PMI_RANK": "3", "PMIX_RANK": "3", "OMPI_COMM_WORLD_RANK": "3",
+        "RAY_ADDRESS": "auto", "PRTE_X": "1",
+    }  # fmt: skip
+    for order in (PLAIN, TRAINS):
+        env = environment(order, TWO_GPUS, PATH="/bin", **allocation)
+        assert not env.keys() & allocation.keys() and env["PATH"] == "/bin"
+    asked = replace(PLAIN, environment=(("RAY_ADDRESS", "10.0.0.1:6379"),))
+    assert environment(asked, TWO_GPUS, **allocation)["RAY_ADDRESS"] == "10.0.0.1:6379"
+
+
+def test_on_one_of_several_machines_workers_learn_its_address_and_interface() -> None:
+    def made(order: StartWorker) -> dict[str, str]:
+        setting = LocalProcessSettings(TWO_GPUS, SOCKET, NO_GROUPS, {}, host="127.0.0.3")
+        return setting.prepare(order, "secret")["environment"]
+
+    env = made(TRAINS)
+    assert (env["DOVETAIL_HOST"], env["NCCL_SOCKET_IFNAME"]) == ("127.0.0.3", "=lo")
+    assert made(replace(PLAIN, distributed=True))["GLOO_SOCKET_IFNAME"] == "lo"
+    assert "GLOO_SOCKET_IFNAME" not in made(PLAIN), "it meets nobody"
+    own = replace(TRAINS, environment=(("NCCL_SOCKET_IFNAME", "ib0"),))
+    assert made(own)["NCCL_SOCKET_IFNAME"] == "ib0"
+
+
+def test_a_task_of_a_job_for_slurm_finds_the_names_of_its_nodes() -> None:
+    ranks = replace(PLAIN, rank=2, group_rank=1, group_world_size=2, slurm_variables=True)
+    env = environment(replace(ranks, nodes=("n3", "n4"), tasks_on_nodes=(2, 2)), TWO_GPUS)
+    assert env["SLURM_JOB_NODELIST"] == env["SLURM_NODELIST"] == "n[3-4]"
+    assert (env["SLURM_TASKS_PER_NODE"], env["SLURMD_NODENAME"]) == ("2(x2)", "n4")
+    assert (env["SLURM_NODEID"], env["SLURM_NNODES"]) == ("1", "2")
+
+
 def test_a_share_is_said_where_mps_runs(tmp_path: Path) -> None:
     order = replace(TRAINS, share=0.3)
     here = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}

@@ -27,6 +27,7 @@ from dovetail.wire.agent import (
     AgentReport,
     Forget,
     Inventory,
+    PortFound,
     WorkerEnded,
     WorkerReport,
     WorkerStarted,
@@ -72,6 +73,8 @@ class AgentReports:
             self._defer(report.deferred.job, report.deferred.worker, report.deferred.why)
         if report.said is not None:
             self._heard(report.said)
+        if report.port is not None:
+            self._found(report.port)
 
     # Workers.
 
@@ -100,6 +103,18 @@ class AgentReports:
             job.gang.receive(message, self.tables.now)
             self.gangs.touch(job)
 
+    def _found(self, found: PortFound) -> None:
+        """Takes the port at which the processes of a job meet; they start when it is known."""
+        job = self.jobs.get(found.job)
+        if job is None or job.gang is None:
+            return
+        roster = job.gang.roster
+        if roster.master.take(found):
+            self.gangs.touch(job)
+        elif found.why and not roster.master.address:
+            for worker in roster.workers:
+                self._defer(job.number, worker, found.why)
+
     def _defer(self, number: int, worker_number: int, why: str) -> None:
         """Notes for users why a worker is not started yet; to its gang it is only late."""
         job = self.jobs.get(number)
@@ -119,6 +134,7 @@ class AgentReports:
             return
         if inventory.gpus:
             self.monitor.nodes[node].gpus = inventory.gpus
+        self.gangs.hosts.learn(node, inventory.host)
         self._check_jobs(node, inventory.workers)
         self.gpus.drop_unknown(node, {(w.job, w.worker) for w in inventory.workers})
         # Last: gangs must know their workers there before the policy may use the node.

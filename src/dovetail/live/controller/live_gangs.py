@@ -10,6 +10,7 @@ from dovetail.live.jobs.job_environment import with_restarts
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.workers.first_worker import FirstWorker
 from dovetail.live.workers.gang import Gang, make_gang
+from dovetail.live.workers.node_addresses import NodeAddresses
 from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.spec import JobSpec
@@ -25,7 +26,8 @@ class LiveGangs:
     that: its workers may still run on a node that has not answered the new controller.
     """
 
-    def __init__(self, launches: Launches, rules: Rules) -> None:
+    def __init__(self, launches: Launches, rules: Rules, hosts: NodeAddresses) -> None:
+        self.hosts = hosts
         self._launches = launches
         self._rules = rules
         self._touched: dict[int, LiveJob] = {}
@@ -42,6 +44,7 @@ class LiveGangs:
                 fixed=not spec.elastic,
                 hands_over=spec.paced,
                 first=_first_worker(spec, record),
+                hosts=self.hosts,
             )
             self.update_restarts(job)
         return job.gang

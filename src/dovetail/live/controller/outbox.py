@@ -10,12 +10,13 @@ from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.edges.protocols import Post
-from dovetail.live.workers.gang_events import NodeOrder
+from dovetail.live.workers.gang_events import NodeOrder, Order
 from dovetail.live.workers.gang_orders import due_orders, next_resend_s
 from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import (
     AgentOrder,
     EndWorker,
+    FindPort,
     Forget,
     InventoryRequest,
     NotifyWorkers,
@@ -78,11 +79,7 @@ class Outbox:
             self.post.send(node, _as_order(self.epoch, payload, serial))
 
 
-def _as_order(
-    epoch: int,
-    payload: StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest | Renew,
-    serial: int,
-) -> AgentOrder:
+def _as_order(epoch: int, payload: Order, serial: int) -> AgentOrder:
     """Returns an order of the controller of an epoch; `serial` matters to starts alone."""
     match payload:
         case StartWorker():
@@ -97,3 +94,5 @@ def _as_order(
             return AgentOrder(epoch, hail=payload)
         case Renew():
             return AgentOrder(epoch, renew=payload)
+        case FindPort():
+            return AgentOrder(epoch, port=payload)

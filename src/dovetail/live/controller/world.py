@@ -57,6 +57,7 @@ from dovetail.live.jobs.lifecycle import Transition
 from dovetail.live.jobs.status_snapshot import StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.measuring.meter import ReportMeter
+from dovetail.live.workers.node_addresses import NodeAddresses
 from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import AgentReport
 
@@ -90,7 +91,7 @@ class LiveWorld:
         show(state.view, now=state.now)
         epoch = recovered.epoch
         self._jobs = jobs = LiveJobs()
-        self._gangs = gangs = LiveGangs(launches, rules)
+        self._gangs = gangs = LiveGangs(launches, rules, NodeAddresses())
         self._log = log = InstantLog(jobs, state)
         self._tables = tables = RecordedTables(state, log)
         self._timers = timers = Timers()

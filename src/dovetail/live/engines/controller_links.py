@@ -84,7 +84,8 @@ class GateLinks:
 
     No folder and no silence of the network makes it go: workers end by their lease alone. It is
     gone if the controller knows the node by another `number`, and then `moved` is True: orders for
-    the number that this process has would be those of another node.
+    the number that this process has would be those of another node. `calls_from` is called with the
+    address of this machine on the way to the controller.
     """
 
     def __init__(
@@ -94,9 +95,10 @@ class GateLinks:
         number: int,
         log: Callable[[str], None],
         joined: JoinedNode | None = None,
+        calls_from: Callable[[str], None] = lambda host: None,
     ) -> None:
         self._loop, self._number, self._log = loop, number, log
-        self._first = joined
+        self._first, self._calls_from = joined, calls_from
         self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._dialer = JoinThread(joiner, self._wake, log)
         self.moved = False
@@ -106,7 +108,7 @@ class GateLinks:
         self._server = server
         self._loop.watch(self._wake_r, selectors.EVENT_READ, self._woken)
         if self._first is not None:
-            server.add(self._first.link)
+            self._add(self._first)
 
     def turn(self) -> bool:
         """Calls if there is no connection; False if the node has another number by now."""
@@ -120,8 +122,12 @@ class GateLinks:
             self._log(f"the controller knows this node as {joined.number}, not {self._number}")
             self.moved = True
             return False
-        self._server.add(joined.link)
+        self._add(joined)
         return True
+
+    def _add(self, joined: JoinedNode) -> None:
+        self._calls_from(joined.host)
+        self._server.add(joined.link)
 
     def close(self) -> None:
         """Closes the pipe of its thread, unless an attempt is still under way."""

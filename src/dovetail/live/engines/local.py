@@ -17,6 +17,7 @@ from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import Devices, store_names, stored_names
 from dovetail.live.engines.gpu_release import GpuRelease
+from dovetail.live.engines.interfaces import interface_variables
 from dovetail.live.engines.keeper import KeeperOrder
 from dovetail.live.engines.local_engine import worker_socket
 from dovetail.live.engines.nvml import VISIBLE
@@ -27,6 +28,7 @@ from dovetail.live.jobs.lineage import lineage_folder
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.lease import Lease
+from dovetail.live.node.rendezvous_addresses import LOOPBACK, RendezvousAddresses
 from dovetail.live.node.transport import EventLoop
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
@@ -35,9 +37,14 @@ from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, Fr
 MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
 MPS_PIPE_USUAL = "/tmp/nvidia-mps"
 NOT_PASSED_ON = (
-    "DOVETAIL_", VISIBLE, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "SLURM_", "TORCHELASTIC_",
+    "DOVETAIL_", VISIBLE, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "TORCHELASTIC_",
+    "SLURM", "SBATCH_", "SALLOC_", "SRUN_", "PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "RAY_",
 )  # fmt: skip
-"""Prefixes of variables of the agent that workers must not inherit."""
+"""Prefixes of variables of the agent that workers must not inherit.
+
+Those of whatever started the agent are among them: a program that finds `SLURM_PROCID` or
+`PMIX_RANK` takes itself for a task of that allocation.
+"""
 
 
 class LocalProcessSettings(ProcessSettings):
@@ -51,8 +58,9 @@ class LocalProcessSettings(ProcessSettings):
         environ: Mapping[str, str] = os.environ,
         release: GpuRelease | None = None,
         lease: StoredLease | None = None,
+        host: str = LOOPBACK,
     ) -> None:
-        self._lease = lease
+        self._lease, self.host = lease, host
         self._devices, self._socket, self._groups = devices, socket, groups
         self._release = release
         self._inherited = {
@@ -83,6 +91,9 @@ class LocalProcessSettings(ProcessSettings):
         }
         environment.update(self._device(order, environment))
         environment.update(self._trains(order, token) if order.trains else task_environment(order))
+        if order.trains or order.distributed:
+            for name, value in interface_variables(self.host).items():
+                environment.setdefault(name, value)
         if self._devices.are_gpus:
             if self._release is not None:
                 self._release.started((order.job, order.worker), order.all_gpus)
@@ -107,7 +118,7 @@ class LocalProcessSettings(ProcessSettings):
             WORKER: f"{order.job}/{order.worker}",
             TOKEN: token,
             FOLDER: str(folder),
-            HOST: "127.0.0.1",
+            HOST: self.host,
         }
         return variables | ({MEMORY: str(order.memory_bytes)} if order.memory_bytes else {})
 
@@ -208,7 +219,8 @@ def _boot() -> str:
 class LocalNodes:
     """The agents of the nodes that this machine plays, usually one, numbered from `first`.
 
-    With `leased` their workers end when no controller is heard; `clock` is then `boot_s`.
+    With `leased` their workers end when no controller is heard; `clock` is then `boot_s`. `hosts`
+    are the addresses of the nodes as other nodes reach them; all are on this machine without.
     """
 
     def __init__(
@@ -222,13 +234,15 @@ class LocalNodes:
         *,
         first: int = 0,
         leased: bool = False,
+        hosts: Sequence[str] = (),
     ) -> None:
-        self._leased, self._first = leased, first
+        self._leased, self._first, self._hosts = leased, first, tuple(hosts)
         self._clock, self._loop, self._home = clock, loop, home
         self._reports: list[AgentReport] = []
         self._groups = groups
         self._hubs: list[WorkerHub] = []
         self._launchers: list[ProcessLauncher] = []
+        self._addressed: list[tuple[LocalProcessSettings, RendezvousAddresses]] = []
         self.agents: list[Agent] = []
         for node, (folder, have) in enumerate(zip(folders, devices, strict=True), start=first):
             self._open(node, folder, have)
@@ -244,10 +258,15 @@ class LocalNodes:
         hub = WorkerHub(self._loop, socket, self._clock, receive)
         release = GpuRelease.open(devices.names) if devices.are_gpus else None
         lease = StoredLease(folder / "lease.json") if self._leased else None
-        setting = LocalProcessSettings(devices, socket, self._groups, release=release, lease=lease)
+        host = self._hosts[node - self._first] if self._hosts else LOOPBACK
+        setting = LocalProcessSettings(
+            devices, socket, self._groups, release=release, lease=lease, host=host
+        )
         launcher = ProcessLauncher(folder / "workers", setting, hub.send, hub.drain, self._home)
         fence = StoredFence(folder / "fence.json")
-        agent = Agent(node, devices.names, launcher, fence=fence, lease=lease)
+        ports = RendezvousAddresses(host)
+        self._addressed.append((setting, ports))
+        agent = Agent(node, devices.names, launcher, fence=fence, lease=lease, ports=ports)
         before = stored_names(folder) or devices.names
         if agent.alive and devices.are_gpus and before != devices.names:
             # Workers are known by the place of their GPU: each would be taken for another's.
@@ -263,6 +282,11 @@ class LocalNodes:
         self._hubs.append(hub)
         self._launchers.append(launcher)
         self.agents.append(agent)
+
+    def move_to(self, host: str) -> None:
+        """Sets the address of the nodes: workers that start from now on meet there."""
+        for setting, ports in self._addressed:
+            setting.host = ports.host = host
 
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
         """Passes an order to the agent of a node."""

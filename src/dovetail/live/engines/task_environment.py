@@ -7,6 +7,7 @@ torchrun's: programs with `RANK` in their environment take themselves for one of
 
 from __future__ import annotations
 
+from dovetail.core.host_list import counted, host_list
 from dovetail.wire.agent import StartWorker
 
 ROLE = "default"
@@ -28,6 +29,7 @@ def task_environment(order: StartWorker) -> dict[str, str]:
 def torchrun(order: StartWorker) -> dict[str, str]:
     """Returns the variables that torchrun sets, apart from OMP_NUM_THREADS."""
     host, _, port = order.master.rpartition(":")
+    host = host.strip("[]")
     return {
         "RANK": str(order.rank),
         "WORLD_SIZE": str(order.world_size),
@@ -59,6 +61,14 @@ def slurm(order: StartWorker) -> dict[str, str]:
         "SLURM_JOB_NUM_NODES": str(order.group_world_size),
         "SLURM_GPUS_ON_NODE": str(len(order.local_gpus) or 1),
     }
+    if order.nodes:
+        names = host_list(order.nodes)
+        variables |= {
+            "SLURM_JOB_NODELIST": names,
+            "SLURM_NODELIST": names,
+            "SLURM_TASKS_PER_NODE": counted(order.tasks_on_nodes),
+            "SLURMD_NODENAME": order.nodes[order.group_rank],
+        }
     ntasks = order.slurm_ntasks
     if ntasks:
         variables |= {"SLURM_NTASKS": str(ntasks), "SLURM_NPROCS": str(ntasks)}

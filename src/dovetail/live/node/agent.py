@@ -27,6 +27,8 @@ from dovetail.live.node.launcher import (
     WorkerExit,
 )
 from dovetail.live.node.lease import Lease
+from dovetail.live.node.missed_messages import missed
+from dovetail.live.node.rendezvous_addresses import RendezvousAddresses
 from dovetail.wire.agent import (
     REPORTED_IN,
     AgentOrder,
@@ -45,7 +47,6 @@ from dovetail.wire.agent import (
     looser_bound,
 )
 from dovetail.wire.worker import (
-    Abandon,
     Checkpoint,
     Entered,
     Finished,
@@ -70,8 +71,6 @@ START_AGAIN_S = 0.25
 """How often a deferred start is tried again."""
 KEPT = (Entered, WorkerLeft, Saved, Finished)
 """Messages that a later agent must find, or it would take an end for another: kept on disk."""
-RESENT = (Abandon, Regroup, Meet, Checkpoint)
-"""Messages repeated to a worker that connects, in this order: it first leaves what is broken."""
 
 
 @dataclass(slots=True)
@@ -117,6 +116,7 @@ class Agent:
     Repeats are timed in seconds of the machine: they cost it the same at any speed.
 
     With a `lease` workers start and run only while it holds; without one no silence ends them.
+    `ports` has the node's address.
     """
 
     def __init__(
@@ -127,6 +127,7 @@ class Agent:
         *,
         fence: Fence | None = None,
         lease: Lease | None = None,
+        ports: RendezvousAddresses | None = None,
         incarnation: str = "",
         token: Callable[[], str] = lambda: token_hex(16),
         speed: float = 1.0,
@@ -134,6 +135,7 @@ class Agent:
         self.node = node
         self.fence = fence or Fence()
         self.lease = lease
+        self._ports = ports or RendezvousAddresses()
         self._gpus = tuple(gpus)
         self._launcher = launcher
         self._incarnation = incarnation or token_hex(4)
@@ -187,6 +189,10 @@ class Agent:
             return self._notify(order.tell)
         if order.forget is not None:
             self._forget(order.forget)
+        if order.port is not None and self.fence.accept_generation(
+            order.port.job, order.port.generation
+        ):
+            return [AgentReport(self.node, port=self._ports.find(order.port))]
         return []
 
     def admits(self, job: int, worker: int, token: str) -> bool:
@@ -265,7 +271,8 @@ class Agent:
         """Returns all workers, ended ones included until they are forgotten."""
         states = tuple(_state(w) for _, w in sorted(self._workers.items()))
         name, epoch = self._incarnation, self.fence.epoch
-        return Inventory(self.node, name, self._gpus, states, epoch, serial)
+        host = self._ports.host
+        return Inventory(self.node, name, self._gpus, states, epoch, serial, host)
 
     @property
     def alive(self) -> tuple[tuple[int, int], ...]:
@@ -412,18 +419,7 @@ class Agent:
 
     def _resend(self, worker: _Worker, generation: int) -> None:
         """Repeats to a worker that has connected what it may have missed."""
-        for kind in RESENT:
-            message = worker.last_to.get(kind)
-            if message is None:
-                continue
-            # Neither a generation it has entered already, nor one from before its limits: the
-            # worker reads its limits together with the generation they belong to.
-            if isinstance(message, Regroup | Meet) and not (
-                max(generation + 1, worker.limited) <= message.generation
-            ):
-                continue
-            if isinstance(message, Abandon) and message.generation < generation:
-                continue
+        for message in missed(worker.last_to.values(), generation, worker.limited):
             worker.may_know = True
             self._launcher.send(worker.order.job, worker.order.worker, message)
 
@@ -493,6 +489,7 @@ def _state(worker: _Worker) -> WorkerState:
         asked=worker.end is not None and worker.asked,
         memory_bytes=worker.memory_bytes,
         gpus=o.gpus,
+        master=o.master,
         **{
             REPORTED_IN[kind]: messages.get(kind)
             for kind in (Meeting, Lost, WorkerLeft, Training, Saved, Finished)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dovetail.live.workers.elastic_gang import ElasticGang
 from dovetail.live.workers.first_worker import FirstWorker
+from dovetail.live.workers.node_addresses import NodeAddresses
 from dovetail.live.workers.plain_gang import PlainGang
 from dovetail.live.workers.roster import Roster
 from dovetail.live.workers.rules import Rules
@@ -26,13 +27,14 @@ def make_gang(
     fixed: bool = False,
     hands_over: bool = False,
     first: FirstWorker | None = None,
+    hosts: NodeAddresses | None = None,
 ) -> Gang:
     """Returns an elastic gang for workers that speak `wire.worker`, else a plain one.
 
     `launch` is the order that starts a worker of the job, without what differs among its workers;
     `first` decides whether one worker is started before the others.
     """
-    roster = Roster(launch, rules, generation=generation, first=first)
+    roster = Roster(launch, rules, generation=generation, first=first, hosts=hosts)
     if launch.trains:
         return ElasticGang(roster, fixed=fixed, hands_over=hands_over)
     return PlainGang(roster)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dovetail.wire.agent import (
     EndWorker,
+    FindPort,
     Forget,
     InventoryRequest,
     NotifyWorkers,
@@ -48,5 +49,6 @@ GangEvent = (
 )
 """`WorkerEnded` is of a wanted worker that should run, with the cause as `why`."""
 
-NodeOrder = tuple[int, StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest | Renew]
+Order = StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest | Renew | FindPort
+NodeOrder = tuple[int, Order]
 """The number of a node, and an order for its agent."""

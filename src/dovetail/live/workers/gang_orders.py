@@ -18,9 +18,6 @@ from dovetail.live.workers.roster import Roster
 from dovetail.live.workers.worker_state import Desired, Worker
 from dovetail.wire.agent import EndWorker, Forget, StartWorker
 
-PORTS = (20_000, 10_000)
-"""First and number of the ports at which plain gangs meet, below those Linux gives away."""
-
 
 def due_orders(gang: Gang, now: float, *, settled: bool = True) -> list[NodeOrder]:
     """Returns what must be sent now, and records it as sent.
@@ -33,10 +30,13 @@ def due_orders(gang: Gang, now: float, *, settled: bool = True) -> list[NodeOrde
         # Sent once: an end that its agent still reports puts the order into the list again.
         forgets, roster.forgets = roster.forgets, []
         orders.extend((node, Forget(roster.job, number)) for node, number in forgets)
+    waits = awaits_master(roster)
+    if waits:
+        orders.extend(_find_port(roster, now))
     for worker in roster.by_number():
         if worker.end_s <= now:
             orders.extend(_end(roster, worker, now))
-        elif worker.leave_s == NEVER_S:
+        elif worker.leave_s == NEVER_S and not waits:
             orders.extend(_start(roster, worker, now))
     if isinstance(gang, ElasticGang):
         orders.extend(generation_orders(gang, now))
@@ -47,6 +47,8 @@ def next_resend_s(gang: Gang, now: float) -> float:
     """Returns when an order must be sent (again) if nothing is reported until then."""
     resend = gang.roster.rules.resend_s
     due: list[float] = []
+    if awaits_master(gang.roster):
+        due.append(gang.roster.master.sent_s + resend)
     for worker in gang.roster.workers.values():
         due.append(worker.end_s)
         if worker.end_s <= now:
@@ -56,6 +58,24 @@ def next_resend_s(gang: Gang, now: float) -> float:
     if isinstance(gang, ElasticGang):
         due.extend(next_generation_resend_s(gang, now))
     return min((t for t in due if t > now), default=NEVER_S)
+
+
+def awaits_master(roster: Roster) -> bool:
+    """Returns whether processes must not start yet: it is not known where they will meet."""
+    distributed = roster.launch.distributed and not roster.launch.trains
+    if not distributed or roster.wanted is None or roster.master.address:
+        return False
+    return any(not w.alive and w.end_s == NEVER_S for w in roster.workers.values())
+
+
+def _find_port(roster: Roster, now: float) -> Iterator[NodeOrder]:
+    wanted, master = roster.wanted, roster.master
+    if wanted is None or now < master.sent_s + roster.rules.resend_s:
+        return
+    if master.generation < 0:
+        # An earlier controller had begun to start them, and none of them runs.
+        master.generation = roster.generation
+    yield wanted.member(wanted.numbers[0]).node, master.ask(roster.job, now)
 
 
 def _end(roster: Roster, worker: Worker, now: float) -> Iterator[NodeOrder]:
@@ -97,14 +117,16 @@ def start_order(roster: Roster, worker: Worker) -> StartWorker:
     nodes = [wanted.member(number).node for number in numbers]
     beside = [n for n, node in zip(numbers, nodes, strict=True) if node == worker.node]
     groups = list(dict.fromkeys(nodes))
-    host = roster.rules.host(nodes[0])
+    slurm = roster.launch.slurm_variables
     return replace(
         order,
+        nodes=tuple(roster.hosts.name(node) for node in groups) if slurm else (),
+        tasks_on_nodes=tuple(nodes.count(node) for node in groups) if slurm else (),
         rank=numbers.index(worker.worker),
         world_size=len(numbers),
         local_rank=beside.index(worker.worker),
         local_world_size=len(beside),
-        master=f"{host}:{_port(roster.job, roster.generation)}",
+        master=roster.master.address,
         local_gpus=() if roster.launch.trains else _visible(wanted, worker),
         gpus=worker.gpus,
         group_rank=groups.index(worker.node),
@@ -121,8 +143,3 @@ def _visible(wanted: Desired, worker: Worker) -> tuple[int, ...]:
     if len(wanted.numbers) < len(wanted.members):
         return worker.all_gpus
     return tuple(m.gpu for m in wanted.members if m.node == worker.node)
-
-
-def _port(job: int, generation: int) -> int:
-    # Neighbouring jobs and generations get ports far apart, so that none meets a lingering one.
-    return PORTS[0] + (job * 37 + generation * 101) % PORTS[1]

@@ -13,6 +13,7 @@ from dovetail.core.units import NEVER_S
 from dovetail.live.node.launcher import LOST_BY_NODE
 from dovetail.live.workers.elastic_gang import ElasticGang
 from dovetail.live.workers.gang import Gang
+from dovetail.live.workers.rendezvous_address import RendezvousAddress
 from dovetail.live.workers.roster import SAVE
 from dovetail.live.workers.worker_state import Worker
 from dovetail.wire.agent import WorkerEnded, WorkerReport, WorkerState
@@ -74,6 +75,8 @@ def _adopt(gang: Gang, row: WorkerState, node: int, now: float) -> None:
     worker.gpus = row.gpus
     worker.alive, worker.regroup_sent = True, row.entered
     roster.workers[row.worker] = worker
+    if row.master and roster.is_wanted(row.worker):
+        roster.master = RendezvousAddress(roster.generation, row.master)
     if row.worker in roster.outcasts:
         # Its job went on without it, from a state that it does not have.
         worker.end_by(now, 0.0, "its node was down")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dovetail.core.units import NEVER_S
 from dovetail.live.workers.failure_detector import ReachedSince
+from dovetail.live.workers.rendezvous_address import RendezvousAddress
 from dovetail.live.workers.roster import END, HasRoom, IsFree, Roster
 from dovetail.live.workers.worker_state import Desired, Worker
 from dovetail.wire.agent import WorkerEnded, WorkerReport
@@ -128,6 +129,7 @@ class PlainGang:
             if all(is_free(m.node, m.gpu) for m in wanted.members):
                 roster.start_workers(wanted, wanted.numbers, now)
                 roster.begin_generation(wanted.regroup(roster.generation, wanted.numbers))
+                roster.master = RendezvousAddress(roster.generation)
             return
         self._complete_start(wanted, now, is_free)
         self._update_limits(wanted)
@@ -145,8 +147,7 @@ class PlainGang:
     def _update_limits(self, wanted: Desired) -> None:
         """Changes the limits of running processes."""
         roster = self.roster
-        # A new generation means a new address of the master. While ranks are missing it must not
-        # change: late ranks would look for the others where none of them waits.
+        # While ranks are missing nothing may change: they are started as the others were.
         if roster.formed == roster.generation and roster.update_shares(wanted):
             roster.begin_generation(wanted.regroup(roster.generation, wanted.numbers))
             roster.formed = roster.generation

@@ -13,6 +13,8 @@ from dovetail.core.units import LONG_AGO_S
 from dovetail.live.node.launcher import was_executed
 from dovetail.live.workers.first_worker import FirstWorker
 from dovetail.live.workers.gang_events import GangEvent, GangFormed, GangVacated
+from dovetail.live.workers.node_addresses import NodeAddresses
+from dovetail.live.workers.rendezvous_address import RendezvousAddress
 from dovetail.live.workers.rules import Rules
 from dovetail.live.workers.worker_state import Desired, Worker
 from dovetail.wire.agent import StartWorker, WorkerEnded, looser_bound
@@ -37,7 +39,7 @@ class Roster:
     members entered. Numbers in `complete` ended well, those in `gone` ended, those in `outcasts`
     were on a node that is down, and the program of those in `begun` ran for some time. `bound` is
     the memory that each worker may hold of its GPU (0: no bound). A gang `is_stuck` while it waits
-    for GPUs that other gangs hold.
+    for GPUs that other gangs hold. `master` is where the processes of a plain program meet.
     """
 
     def __init__(
@@ -47,10 +49,13 @@ class Roster:
         *,
         generation: int = 0,
         first: FirstWorker | None = None,
+        hosts: NodeAddresses | None = None,
     ) -> None:
         self.job = launch.job
         self.launch = launch
         self.rules = rules
+        self.hosts = hosts or NodeAddresses()
+        self.master = RendezvousAddress()
         self.first = first or FirstWorker()
         self.workers: dict[int, Worker] = {}
         self.generation = generation

@@ -51,7 +51,6 @@ class Rules:
     store_retry_s: float = 1.0
     publish_every_s: float = 0.2
     persist_every_s: float = 5.0
-    hosts: tuple[str, ...] = ()
     leases_s: tuple[float, ...] = ()
     lease_grace_s: float = 30.0
     lease_margin_s: float = 30.0
@@ -82,7 +81,3 @@ class Rules:
     def backoff(self, tries: int) -> float:
         """Returns how long to wait after so many failures."""
         return self.backoff_s[min(tries, len(self.backoff_s)) - 1] if tries > 0 else 0.0
-
-    def host(self, node: int) -> str:
-        """Returns the address of a node; by default that of this machine."""
-        return self.hosts[node] if node < len(self.hosts) else "127.0.0.1"

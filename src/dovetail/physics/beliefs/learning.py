@@ -159,11 +159,11 @@ class Learning:
     def _alone(self, job: int, placement: Placement, reading: SpeedMeasurement) -> bool:
         """Learns a rate alone; returns whether believed speeds changed."""
         key, gpus = self._groups.key_of[job], placement.gpus
-        before = self._speeds(self._factors, key)
+        before = self._speeds(self._factors, key, placement)
         rate = reading.rate / self._placed(job, placement)
         changed = False
-        if self._note(job, self.measurements.saw_rate(key, gpus, rate)):
-            after = self._speeds(SpeedFactors(self._basis), key)
+        if self._note(job, self.measurements.saw_rate(key, gpus, rate, placement.nodes)):
+            after = self._speeds(SpeedFactors(self._basis), key, placement)
             changed = any(differs(x, y) for x, y in zip(after, before, strict=True))
         plain = placement.accumulation_steps == 1 and gpus == int(self._jobs.gpus[job])
         if plain and reading.stage_s and reading.iteration_s > 0:
@@ -171,11 +171,14 @@ class Learning:
             changed |= self._note(job, self.measurements.saw_stages(key, gpus, *stages))
         return changed
 
-    def _speeds(self, factors: SpeedFactors, key: MeasurementKey) -> list[float]:
-        """Returns believed over prior speeds of a key's kinds, by number of GPUs."""
+    def _speeds(
+        self, factors: SpeedFactors, key: MeasurementKey, placement: Placement
+    ) -> list[float]:
+        """Returns believed over prior speeds of a key's kinds, by number of GPUs; and as placed."""
         width, example = self._jobs.widest_gpus, self._groups.example
         rows = (factors.upto(example[kind], width) for kind in self._groups.of_key[key])
-        return [factor for row in rows for factor in row.tolist()]
+        spread = self.measurements.spread(key, placement.gpus, placement.nodes)
+        return [spread, *(factor for row in rows for factor in row.tolist())]
 
     def _beside(
         self, job: int, placement: Placement, neighbour: Neighbour, reading: SpeedMeasurement
@@ -188,7 +191,9 @@ class Learning:
         steps, other_steps = placement.accumulation_steps, there.accumulation_steps
         believed, _ = self.physics.sharing.interference(job, steps, other, other_steps)
         pair = PairKey(key_of[job], steps, key_of[other], other_steps)
-        ratio = max(1.0, alone * self._placed(job, placement) / reading.rate)
+        placed = self._placed(job, placement)
+        placed *= self.measurements.spread(key_of[job], placement.gpus, placement.nodes)
+        ratio = max(1.0, alone * placed / reading.rate)
         if not self._note(job, self.measurements.saw_ratio(pair, ratio)):
             return False
         return differs(self.ratio(job, steps, other, other_steps), believed)

@@ -184,12 +184,23 @@ class MeasuredSpeed:
         self._basis, self._prior, self._factors = basis, basis.prior.speed, factors
         self._tables: dict[int, Growing[np.float64]] = {}
         self._rates: dict[int, Floats] = {}
-        self.spread = self._prior.spread
 
     def whole(self, job: int, placement: Placement, done_s: float = 0.0) -> float:
         """Returns the believed speed as placed."""
         factor = self._factors.at(job, placement.gpus)
+        factor *= self._spread(job, placement.gpus, placement.nodes)
         return self._prior.whole(job, placement, done_s) * factor
+
+    def spread(self, job: int) -> float:
+        """Returns the prior speed with each worker on a node of its own, corrected as measured."""
+        gpus = int(self._basis.jobs.gpus[job])
+        return self._prior.spread(job) * self._spread(job, gpus, gpus)
+
+    def _spread(self, job: int, gpus: int, nodes: int) -> float:
+        """Returns what is lost between nodes beyond what the prior knows: a factor up to 1."""
+        if nodes == 1:
+            return 1.0
+        return self._basis.measurements.spread(self._basis.groups.key_of[job], gpus, nodes)
 
     def rates(self, max_gpus: int) -> Floats:
         """Returns the speeds of each kind; measured ones where they are known."""

@@ -2,7 +2,8 @@
 
 A value counts from its third reading on: the median of the last fifteen. It is updated only when
 that median has moved by more than 5 %, so that noise moves no job. Jobs of one model learn
-from each other, as recurring jobs do in Muri (section 5) and CoDDL (AFS section 4.5).
+from each other, as recurring jobs do in Muri (section 5) and CoDDL (AFS section 4.5). Rates are
+kept apart by the number of nodes: a network between them may be slower than was believed.
 """
 
 from __future__ import annotations
@@ -63,10 +64,14 @@ class Smoothed:
 
 
 class Measurements:
-    """All that is known from measurement. Rates are samples a second, alone and well placed."""
+    """All that is known from measurement. Rates are samples a second, alone and well placed.
+
+    A rate on more nodes than necessary is kept as if well placed, as far as the prior knows what
+    that makes. What it differs from the one on the fewest nodes is what the prior did not know.
+    """
 
     def __init__(self) -> None:
-        self._rates: dict[MeasurementKey, dict[int, Smoothed]] = {}
+        self._rates: dict[MeasurementKey, dict[tuple[int, int], Smoothed]] = {}
         self._ratios: dict[
             tuple[MeasurementKey, MeasurementKey], dict[tuple[int, int], Smoothed]
         ] = {}
@@ -76,9 +81,24 @@ class Measurements:
         self._batch: dict[MeasurementKey, int] = {}
 
     def rates(self, key: MeasurementKey) -> dict[int, float]:
-        """Returns the samples a second at the GPU counts that were measured."""
+        """Returns the samples a second at the GPU counts that were measured, on fewest nodes."""
+        known: dict[int, float] = {}
+        for (gpus, _), rate in self._placed_rates(key):
+            known.setdefault(gpus, rate)
+        return known
+
+    def spread(self, key: MeasurementKey, gpus: int, nodes: int) -> float:
+        """Returns the speed on so many nodes over that on the fewest, beyond the prior; at most 1.
+
+        Where so many nodes were not measured it is that of fewer: 1 if there are none.
+        """
+        rates = [rate for (n, on), rate in self._placed_rates(key) if n == gpus and on <= nodes]
+        return min(1.0, rates[-1] / rates[0]) if rates else 1.0
+
+    def _placed_rates(self, key: MeasurementKey) -> list[tuple[tuple[int, int], float]]:
+        """Returns the rates by GPUs and nodes, in that order."""
         cells = self._rates.get(key, {})
-        return {gpus: cell.value for gpus, cell in sorted(cells.items()) if cell.value}
+        return [(at, cell.value) for at, cell in sorted(cells.items()) if cell.value]
 
     def ratios(self, mine: MeasurementKey, other: MeasurementKey) -> dict[tuple[int, int], float]:
         """Returns shared over alone iteration time of `mine` by the accumulation steps of both."""
@@ -124,9 +144,9 @@ class Measurements:
         """Returns the pairs of keys that were measured beside each other."""
         return sorted(pair for pair in self._ratios if self.ratios(*pair))
 
-    def saw_rate(self, key: MeasurementKey, gpus: int, rate: float) -> bool:
+    def saw_rate(self, key: MeasurementKey, gpus: int, rate: float, nodes: int = 1) -> bool:
         """Adds a rate alone; returns whether a value changed, as the following do."""
-        return self._rates.setdefault(key, {}).setdefault(gpus, Smoothed()).add(rate)
+        return self._rates.setdefault(key, {}).setdefault((gpus, nodes), Smoothed()).add(rate)
 
     def saw_ratio(self, pair: PairKey, ratio: float) -> bool:
         """Adds a slowdown beside a neighbour."""
@@ -179,9 +199,7 @@ class Measurements:
         return json.dumps(document, separators=(",", ":"))
 
     def _rows(self) -> Iterator[tuple[object, ...]]:
-        known = sorted(key for key in self._rates if not key.own)
-        for key in known:
-            yield from (("rate", *key[:2], n, rate) for n, rate in self.rates(key).items())
+        yield from self._rate_rows()
         for kind, table in (("bytes", self._bytes), ("least", self._least)):
             for key in sorted(k for k in table if not k.own):
                 yield from ((kind, *key[:2], p, b) for p, b in sorted(table[key].items()))
@@ -191,6 +209,12 @@ class Measurements:
         for key, gpus in sorted(self._stages):
             if not key.own and (row := self.stage_s(key, gpus)):
                 yield ("stages", *key[:2], gpus, 0.0, *row)
+
+    def _rate_rows(self) -> Iterator[tuple[object, ...]]:
+        for key in sorted(key for key in self._rates if not key.own):
+            for (gpus, nodes), rate in self._placed_rates(key):
+                on_nodes = (nodes,) if nodes > 1 else ()
+                yield ("rate", *key[:2], gpus, rate, *on_nodes)
 
     def _ratio_rows(self) -> Iterator[tuple[object, ...]]:
         for mine, other in self.pairs():
@@ -220,7 +244,8 @@ class Measurements:
         key = MeasurementKey(str(name), int(batch))
         match kind:
             case "rate":
-                self._rates.setdefault(key, {})[at] = Smoothed(float(value))
+                (nodes,) = more or (1,)
+                self._rates.setdefault(key, {})[at, int(str(nodes))] = Smoothed(float(value))
             case "bytes":
                 self._bytes.setdefault(key, {})[at] = float(value)
             case "least":
