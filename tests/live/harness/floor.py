@@ -102,7 +102,11 @@ class Machines:
 
     def _is_over(self, node: int) -> bool:
         at = self._nodes[node]
-        return at.lease is not None and not at.lease.holds(at.now)
+        if at.lease is None:
+            return False
+        # What was told to end then is still ended after a renewal.
+        ended_s = at.lease._ended_s + at.lease.grace_s
+        return not at.lease.holds(at.now) or at.now <= ended_s + 1.0
 
     def part(self, node: int, *, parted: bool) -> None:
         """Cuts the workers on a node off from those elsewhere, or ends that."""

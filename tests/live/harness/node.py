@@ -196,7 +196,7 @@ class Node:
         """Starts an agent, which finds what earlier ones left."""
         if self.agent is not None:
             return
-        fence = Fence(self._fence.epoch, self._fence.jobs())
+        fence = Fence(self._fence.epoch, self._fence.jobs(), self._fence.void_before)
         self._lives += 1
         name = f"{self.node}-{self._boots}" + (f"-{self._lives}" if self.lease else "")
         count = iter(range(1_000_000))

@@ -64,6 +64,7 @@ class Trainer(Process):
     connected: bool = False
     built: bool = False
     samples: float = -1.0
+    leaves_alone: bool = False
     hosts: Meeting | None = None
     waiting: deque[FromWorker] = field(default_factory=deque)
     generations: WorkerGenerations = field(init=False)
@@ -90,7 +91,7 @@ class Trainer(Process):
     def wants(self) -> Regroup | None:
         """Returns the generation that it prepares for; one that ends prepares for none."""
         state = self.generations
-        ends = self.asked or state.has_left
+        ends = self.asked or self.leaves_alone or state.has_left
         return state.ordered if state.wants(state.newest) and not ends else None
 
     @property
@@ -300,6 +301,7 @@ class Trainers:
             if worker.works and worker.built:
                 self._prepare(job, worker)
                 self._leave_unwanted(worker)
+                self._leave_alone(job, worker)
         for worker in list(job.workers.values()):
             wanted = worker.wants()
             if worker.works and wanted and worker.can_enter:
@@ -325,6 +327,21 @@ class Trainers:
     def _leave_unwanted(self, worker: Trainer) -> None:
         """Ends a worker that trains with no others and has no place in the newest generation."""
         if worker.generations.is_left_out and self._group_of(worker) is None:
+            self._leave(worker)
+
+    def _leave_alone(self, job: _Job, worker: Trainer) -> None:
+        """Lets a worker save and leave that is told to leave and has no others to leave with."""
+        state = worker.generations
+        told = state.leave and worker.begun and not worker.leaves_alone
+        if told and self._group_of(worker) is None:
+            worker.leaves_alone = True
+            self._line.after(SAVING_S, lambda: self._saved_alone(job, worker))
+
+    def _saved_alone(self, job: _Job, worker: Trainer) -> None:
+        if worker.works:
+            if all(w.order.lineage <= worker.order.lineage for w in job.workers.values()):
+                job.saved = max(job.saved, worker.samples)
+            self._say(worker, Saved(_step(worker.samples), int(worker.samples)))
             self._leave(worker)
 
     def _switch(self, job: _Job, wanted: Regroup) -> None:
