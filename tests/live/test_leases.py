@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from harness.partitions import parted
 from harness.stage import first_failure, play
-from harness.story import Fault, Story, Submission, parted
+from harness.story import Fault, Story, Submission
 from live_stage import RULES, Stage
 
 from dovetail.core.messages import NodeChanged, Started, Stopped

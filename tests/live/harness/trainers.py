@@ -177,6 +177,19 @@ class Trainers:
         worker.hangs = worker.faulty = True
         self._break(self.jobs[worker.job], worker, NOTICES_STALL_S)
 
+    def wake(self, worker: Trainer) -> None:
+        """Lets a worker go on that was stopped: by now its group is broken."""
+        worker.hangs = False
+        if worker.asked and not worker.stubborn:
+            self._line.after(DIES_S, lambda: self.end(worker, -signal.SIGTERM))
+            return
+        if not worker.built:
+            self._build(worker)
+        elif not worker.connected:
+            self._dial(worker)
+        self._complain([worker], worker.generations.entered)
+        self._look(self.jobs[worker.job])
+
     def end(self, worker: Trainer, code: int) -> None:
         """Ends a worker."""
         if worker.exit_code is not None:
@@ -377,7 +390,7 @@ class Trainers:
             self._watcher.resumes(members)
         job.lost = max(job.lost, job.reached - samples)
         name = members[0].job
-        self._watcher.trains(name, wanted.generation)
+        self._watcher.trains(name, wanted.generation, members[0].order.lineage)
         rate = SAMPLES_PER_S * len(members) / job.gpus
         group = _Group(wanted.generation, members, samples, self._line.now, rate)
         job.groups.append(group)
