@@ -175,7 +175,10 @@ def test_an_end_that_overtakes_its_start_fences_the_number() -> None:
     assert late.ended is not None, "its end is said, for whoever missed it"
     assert stage.starts == []
     do(agent, forget=Forget(1, 0))
-    assert do(agent, start=start()) == [] and do(agent, end=EndWorker(1, 0, 1.0)) == []
+    assert do(agent, start=start()) == []
+    (again,) = do(agent, end=EndWorker(1, 0, 1.0))
+    # The number is used up for good: whoever still asks is told so, and infers it from no silence.
+    assert again.ended == WorkerEnded(1, 0, -1, -9, LOST_BY_NODE, asked=True)
     assert stage.starts == []
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovetail.live.engines.local import StoredFence
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import AdoptedWorker, WorkerExit
 from dovetail.live.node.lease import Lease
@@ -18,7 +21,7 @@ from dovetail.wire.agent import (
     Renew,
     StartWorker,
 )
-from dovetail.wire.worker import FromWorker, ToWorker
+from dovetail.wire.worker import Abandon, Checkpoint, Entered, FromWorker, Hello, ToWorker
 
 SECONDS = st.floats(0.0, 1000.0)
 
@@ -29,10 +32,12 @@ class Processes:
     def __init__(self) -> None:
         self.alive: set[tuple[int, int]] = set()
         self.signals: list[tuple[tuple[int, int], int]] = []
+        self.adopted: tuple[AdoptedWorker, ...] = ()
+        self.told: list[tuple[int, ToWorker]] = []
         self._exits: list[WorkerExit] = []
 
     def adopt(self) -> tuple[AdoptedWorker, ...]:
-        return ()
+        return self.adopted
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
         self.alive.add((order.job, order.worker))
@@ -45,7 +50,8 @@ class Processes:
 
     def limit(self, order: StartWorker) -> None: ...
 
-    def send(self, job: int, worker: int, message: ToWorker) -> None: ...
+    def send(self, job: int, worker: int, message: ToWorker) -> None:
+        self.told.append((worker, message))
 
     def store(self, job: int, worker: int, message: FromWorker) -> None: ...
 
@@ -165,13 +171,64 @@ def test_the_answer_to_another_agent_s_heartbeat_gives_no_time() -> None:
     assert not lease.holds(2.0)
 
 
+def test_over_its_lease_one_worker_of_each_job_saves_alone_and_has_the_whole_grace() -> None:
+    agent, processes, _ = leased()
+    agent.handle(renew(0.0), 0.0)
+    for job, worker in ((1, 0), (1, 1), (2, 0), (3, 0)):
+        agent.handle(start(job, worker, grace_s=1.0), 1.0)
+    for job, worker in ((1, 0), (1, 1), (2, 0)):
+        agent.receive(job, worker, Hello(f"{job}/{worker}", "", worker), 2.0)
+        agent.receive(job, worker, Entered(4, 10, 100, 0.0), 2.0)
+    agent.tick(60.0)
+    alone = [Abandon(4), Checkpoint(leave=True)]
+    assert processes.told == [(0, message) for message in (*alone, *alone)]
+    assert processes.signals == [((1, 1), 15), ((3, 0), 15)]
+    agent.tick(61.0)
+    agent.tick(64.9)
+    assert processes.alive == {(1, 0), (2, 0)}, "the others had the grace of their jobs, 1 s"
+    agent.tick(65.0)
+    assert not processes.alive
+
+
+def later_agent(lease: Lease, incarnation: str) -> tuple[Agent, Processes]:
+    """An agent that finds the lease of an earlier one, and the worker that this had started."""
+    processes = Processes()
+    launch = start().start
+    assert launch is not None
+    processes.adopted = (AdoptedWorker(launch, "token", 1.0),)
+    processes.alive = {(1, 0)}
+    return Agent(0, ("a",), processes, lease=lease, incarnation=incarnation), processes
+
+
 def test_a_later_agent_goes_on_with_the_lease_of_the_one_before() -> None:
-    _, processes, _ = leased()
-    lease = Lease(60.0, 60.0, 5.0)
-    later = Agent(0, ("a",), processes, lease=lease, incarnation="y")
-    later.handle(start(), 59.0)
+    later, processes = later_agent(Lease(60.0, 60.0, 5.0), "y")
+    later.tick(59.9)
+    assert processes.signals == []
     later.tick(60.0)
     assert processes.signals == [((1, 0), 15)]
+
+
+def test_a_later_agent_starts_nothing_before_it_was_heard_itself() -> None:
+    """Its node may have been lost and gone since the order that is late."""
+    later, processes = later_agent(Lease(60.0, 60.0, 5.0), "y")
+    later.handle(start(worker=1), 10.0)
+    assert processes.alive == {(1, 0)}
+    later.handle(renew(5.0), 11.0)
+    later.handle(start(worker=1), 11.0)
+    assert processes.alive == {(1, 0)}, "an answer to the agent before"
+    later.handle(AgentOrder(1, renew=Renew(60.0, 5.0, "y", 11.0)), 12.0)
+    later.handle(start(worker=1), 12.0)
+    assert processes.alive == {(1, 0), (1, 1)}
+
+
+def test_what_is_void_stays_void_for_a_later_agent(tmp_path: Path) -> None:
+    fence = StoredFence(tmp_path / "fence.json")
+    fence.accept_epoch(3)
+    fence.void(7)
+    again = StoredFence(tmp_path / "fence.json")
+    assert again.is_void(6) and not again.is_void(7) and again.accept_epoch(3)
+    again.accept_epoch(4)
+    assert not StoredFence(tmp_path / "fence.json").is_void(1)
 
 
 def test_a_start_from_before_an_inventory_that_voids_it_is_not_carried_out() -> None:

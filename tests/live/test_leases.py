@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from harness.partitions import parted
 from harness.stage import first_failure, play
-from harness.story import Fault, Story, Submission, parted
+from harness.story import Fault, Story, Submission
 from live_stage import RULES, Stage
 
 from dovetail.core.messages import NodeChanged, Started, Stopped
@@ -27,7 +28,7 @@ from dovetail.live.workers.worker_state import Desired
 from dovetail.wire.agent import Renew, StartWorker, WorkerEnded
 
 BLOCK = 60
-FOUND_IN = (9, 15, 20)
+FOUND_IN = (1, 10, 22)
 """Stories of that block in which a mistake in the rule makes two copies."""
 
 
@@ -188,7 +189,7 @@ def test_the_checker_finds_two_copies_where_an_answer_counts_from_its_arrival(
 ) -> None:
     def renew(lease: Lease, order: Renew, incarnation: str, now: float) -> bool:
         lease.until_s, lease.length_s = now + order.lease_s, order.lease_s
-        lease.grace_s = order.grace_s
+        lease.grace_s, lease._is_renewed = order.grace_s, True
         lease.store()
         return True
 
@@ -249,6 +250,50 @@ def test_what_an_earlier_controller_ordered_may_be_of_one_worker() -> None:
     assert not gang.can_do_without(0)
     gang.roster.workers[0].entered = 5
     assert gang.can_do_without(0)
+
+
+def stepped(gang: ElasticGang, now: float) -> tuple[int, ...]:
+    """The members of the newest generation after one step of a gang."""
+    gang.step(now, lambda *gpu: True, lambda node: now, lambda *gpu: True)
+    assert gang.roster.target is not None
+    return gang.roster.target.members
+
+
+def test_two_newer_generations_of_a_broken_one_have_a_worker_in_common() -> None:
+    """One survivor may train alone by an order, when the plan turns to the other two."""
+    gang = elastic((0, 1, 2), entered={0: 1, 1: 1, 2: 1})
+    wanted = gang.roster.wanted
+    assert wanted is not None
+    gang.want(replace(wanted, members=wanted.members[1:2]), 10.0)
+    gang.ended(0, WorkerEnded(1, 0, 1, -9), 10.0)
+    assert stepped(gang, 10.0) == (1,)
+    gang.want(replace(wanted, members=wanted.members[2:]), 10.5)
+    assert stepped(gang, 11.0) == (2, 1), "worker 1 comes along, or both would train"
+    assert stepped(gang, 12.0) == (2, 1)
+    for number in (1, 2):
+        gang.enter(gang.roster.workers[number], gang.roster.generation)
+    assert stepped(gang, 13.0) == (2,)
+
+
+def test_a_generation_waits_for_the_end_of_a_worker_that_may_train_beside_it() -> None:
+    gang = elastic((0, 1), (1,), entered={0: 1, 1: 1})
+    wanted = gang.roster.wanted
+    assert wanted is not None
+    gang.want(replace(wanted, members=wanted.members[:1]), 10.0)
+    gang.roster.workers[1].end_by(10.0, 0.0, "it was silent for 10 s")
+    assert stepped(gang, 11.0) == (1,), "it waits"
+    gang.ended(1, WorkerEnded(1, 1, 1, -9), 12.0)
+    assert stepped(gang, 12.0) == (0,)
+
+
+def test_what_an_earlier_controller_ordered_may_be_of_any_survivor() -> None:
+    gang = elastic((0, 1), entered={0: 1, 1: 1})
+    wanted = gang.roster.wanted
+    assert wanted is not None
+    gang.roster.generation = 4
+    gang.want(replace(wanted, members=wanted.members[:1]), 10.0)
+    gang.detector.mark_dead(7)
+    assert stepped(gang, 11.0) == (0, 1)
 
 
 @pytest.mark.parametrize("leases_s", [(60.0, 60.0), ()])

@@ -23,7 +23,16 @@ from train_scene import (
 )
 
 from dovetail.train.rehearsal import Rehearsal
-from dovetail.wire.worker import Abandon, Entered, Hello, Lost, WorkerRefused
+from dovetail.wire.worker import (
+    Abandon,
+    Checkpoint,
+    Entered,
+    Hello,
+    Lost,
+    Saved,
+    WorkerLeft,
+    WorkerRefused,
+)
 from patience import is_there
 
 PACED = Scene(samples=500, pace_s=0.003)
@@ -131,6 +140,51 @@ def test_all_may_die_and_others_go_on_from_the_last_checkpoint(tmp_path: Path) -
         let_end(tmp_path / "log")
         assert stage.ended(2, 3, 4) == [0, 0, 0]
     assert_untouched(scene, read(tmp_path / "log"), all_told=False)
+
+
+@pytest.mark.parametrize("others_go_on", [True, False])
+def test_who_is_to_leave_alone_saves_its_last_step_and_the_others_may_go_on(
+    tmp_path: Path, others_go_on: bool
+) -> None:
+    """As where the lease of its node is over, and nobody knows whom it can still reach."""
+    log, folder, later = tmp_path / "log", tmp_path / "job", tmp_path / "later"
+    with rehearse(PACED, log, folder=folder) as stage:
+        stage.start(0, 1)
+        generation = stage.regroup(0, 1)
+        stage.entered(generation)
+        stage.until(lambda: len(read(log).losses) > 7)
+        stage.tell(Abandon(generation), 1)
+        stage.tell(Checkpoint(leave=True), 1)
+        assert stage.ended(1) == [0]
+        (saved,) = stage.messages(1, Saved)
+        assert [m.step for m in stage.messages(1, WorkerLeft)] == [saved.step]
+        assert stage.messages(0, WorkerLeft) == []
+        if others_go_on:
+            (entered,) = stage.entered(stage.regroup(0))
+            assert abs(entered.step - saved.step) <= 1
+            let_end(log)
+            assert stage.ended(0) == [0]
+            assert_untouched(PACED, read(log), all_told=False)
+            return
+    with rehearse(PACED, later, folder=folder) as stage:
+        stage.start(2)
+        (entered,) = stage.entered(stage.regroup(2))
+        assert (entered.step, entered.samples) == (saved.step, saved.samples)
+        let_end(later)
+        assert stage.ended(2) == [0]
+
+
+def test_the_only_worker_saves_and_leaves_though_its_generation_is_abandoned(
+    tmp_path: Path,
+) -> None:
+    with rehearse(PACED, tmp_path / "log", folder=tmp_path / "job") as stage:
+        stage.start(0)
+        generation = stage.regroup(0)
+        stage.entered(generation)
+        stage.tell(Abandon(generation))
+        stage.tell(Checkpoint(leave=True))
+        assert stage.ended(0) == [0]
+        assert len(stage.messages(0, Saved)) == 1
 
 
 def test_a_probe_is_answered_though_nothing_broke(tmp_path: Path) -> None:

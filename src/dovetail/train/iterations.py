@@ -354,7 +354,11 @@ class TrainingLoop:
         self._membership.give_up_generation(broken)
         # Before the next generation, which sends this state to workers that lack it.
         self._gradients.roll_back()
-        self._membership.enter_next(since_s)
+        try:
+            self._membership.enter_next(since_s)
+        except LeavingJob:
+            self._save_alone()
+            raise
         self._forget_old_split()
 
     def _forget_old_split(self) -> None:
@@ -387,6 +391,14 @@ class TrainingLoop:
         # No worker leaves unless the checkpoint is on disk: else the job would have lost its state.
         if leave and self._membership.agree_all_well(safe):
             raise LeavingJob
+
+    def _save_alone(self) -> None:
+        """Saves the last complete step if this worker is to leave: maybe nobody else has it.
+
+        Its node may have lost the controller, and the others. Where they go on, it is left out.
+        """
+        if self._mailbox.generations.leave and self._membership.has_state:
+            self._saving.save_unless_there()
 
     # The beginning and the end.
 

@@ -301,6 +301,11 @@ class WorkerGenerations:
         """Returns whether it was ordered to abandon a generation."""
         return generation in self._abandoned
 
+    @property
+    def leaves_alone(self) -> bool:
+        """Returns whether it is to leave, and the others of its generation are not."""
+        return self.leave and self.is_abandoned(self.entered)
+
     def is_overtaken(self, generation: int) -> bool:
         """Returns whether a generation was abandoned or a newer one was ordered."""
         return generation in self._abandoned or generation < self.newest

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import signal
 import sys
@@ -14,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.live.engines import local
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import slots
-from dovetail.live.engines.keeper import KeeperOrder
+from dovetail.live.engines.keeper import Keeper, KeeperOrder
 from dovetail.live.engines.local import LocalProcessSettings, StoredLease, boot_s
 from dovetail.live.engines.processes import ProcessLauncher, ProcessSettings
 from dovetail.live.node.agent import Agent
@@ -36,6 +39,7 @@ class Leased(ProcessSettings):
     def prepare(self, order: StartWorker, token: str) -> KeeperOrder:
         prepared = super().prepare(order, token)
         prepared["lease"] = str(self.lease.path)
+        prepared["lease_over_s"] = self.lease.until_s + self.lease.grace_s
         return prepared
 
 
@@ -95,6 +99,50 @@ def test_a_lease_that_is_renewed_keeps_the_worker(folder: Path) -> None:
     assert launcher.poll() == [] and agent.alive == ((7, 0),)
     launcher.signal(7, 0, signal.SIGKILL)
     until(launcher.poll)
+
+
+def no_room(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_keeper_whose_lease_was_never_written_kills_when_it_is_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "write_whole", no_room)
+    agent, launcher = agent_of(folder)
+    renew(agent, 1.0)
+    assert not (folder / "lease.json").exists()
+    agent.handle(AgentOrder(1, start=order(folder)), boot_s())
+    later = ProcessLauncher(folder / "workers")
+    ends = [found.exit for found in later.adopt() if found.exit is not None]
+    until(lambda: ends.extend(later.poll()) or ends)
+    assert ends == [WorkerExit(7, 0, -signal.SIGKILL)]
+    until(launcher.poll)
+
+
+def test_on_a_full_disk_a_lease_is_renewed_in_its_place(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = StoredLease(folder / "lease.json")
+    lease.renew(Renew(60.0, 5.0, "x", 100.0), "x", 101.0)
+    monkeypatch.setattr(local, "write_whole", no_room)
+    lease.renew(Renew(60.0, 5.0, "x", 123456.789), "x", 123457.0)
+    lease.renew(Renew(60.0, 5.0, "x", 123460.0), "x", 123461.0)
+    stored = json.loads(lease.path.read_text())
+    assert stored["until_s"] == stored["again_s"] == 123520.0
+
+
+def test_a_lease_that_is_read_while_it_is_written_over_gives_no_time(tmp_path: Path) -> None:
+    path = tmp_path / "lease.json"
+    whole = {"until_s": 1e9, "grace_s": 0.0, "again_s": 1e9}
+    keeper = Keeper.__new__(Keeper)
+    keeper._child, keeper._lease, keeper._lease_over_s = 0, str(path), 5.0
+    path.write_text(json.dumps({**whole, "again_s": 1e8}))
+    keeper._look_at_lease(0, None)
+    assert keeper._lease_over_s == 5.0
+    path.write_text(json.dumps(whole))
+    keeper._look_at_lease(0, None)
+    assert keeper._lease_over_s == 1e9
 
 
 def test_over_the_lease_an_agent_kills_a_worker_that_ignores_it(folder: Path) -> None:

@@ -79,6 +79,14 @@ class Floor(Protocol):
         """Cuts the workers on a node off from those elsewhere, or ends that."""
         ...
 
+    def suspend(self, node: int, until_s: float) -> None:
+        """Lets the machine of a node sleep."""
+        ...
+
+    def stop_agent(self, node: int, until_s: float) -> None:
+        """Lets the agent of a node stand."""
+        ...
+
 
 class Machines:
     """Nodes with an agent each, on which plain and elastic programs run."""
@@ -102,11 +110,24 @@ class Machines:
 
     def _is_over(self, node: int) -> bool:
         at = self._nodes[node]
-        return at.lease is not None and not at.lease.holds(at.now)
+        if at.lease is None:
+            return False
+        # What was told to end then is still ended after a renewal.
+        ended_s = at.lease._ended_s + at.lease.grace_s
+        return not at.lease.holds(at.now) or at.now <= ended_s + 1.0
 
     def part(self, node: int, *, parted: bool) -> None:
         """Cuts the workers on a node off from those elsewhere, or ends that."""
         self._trainers.part(node, parted=parted)
+
+    def suspend(self, node: int, until_s: float) -> None:
+        """Lets the machine of a node sleep."""
+        self._nodes[node].suspend(until_s)
+
+    def stop_agent(self, node: int, until_s: float) -> None:
+        """Lets the agent of a node stand, if it has a lease: nobody else ends its workers then."""
+        if self._nodes[node].lease is not None:
+            self._nodes[node].sleep(until_s)
 
     def deliver(self, node: int, order: AgentOrder) -> None:
         """Hands an order to the agent of a node."""
@@ -165,9 +186,9 @@ class Machines:
         """Sees a process get another bound."""
         self._truth.bounded(process)
 
-    def trains(self, job: int, generation: int) -> None:
+    def trains(self, job: int, generation: int, lineage: int = 0) -> None:
         """Sees a gang begin to work."""
-        self._truth.trains(job, generation)
+        self._truth.trains(job, generation, lineage)
 
     def rests(self, job: int, generation: int) -> None:
         """Sees a gang work no longer."""
@@ -240,6 +261,12 @@ class Emulated:
 
     def part(self, node: int, *, parted: bool) -> None:
         """Does nothing: workers that are clocks need no network."""
+
+    def suspend(self, node: int, until_s: float) -> None:
+        """Does nothing: clocks do not sleep."""
+
+    def stop_agent(self, node: int, until_s: float) -> None:
+        """Does nothing: what it is told waits in its socket."""
 
     # What the nodes show.
 

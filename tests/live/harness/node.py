@@ -119,6 +119,21 @@ class Machine:
 
     # What befalls it.
 
+    def hang(self, process: Process) -> None:
+        """Stops a process as SIGSTOP does."""
+        if isinstance(process, Trainer):
+            self._trainers.hang(process)
+        else:
+            self._programs.hang(process)
+
+    def wake(self, process: Process) -> None:
+        """Lets a stopped process go on."""
+        self._truth.hung_s[process.job] = self._truth.now()
+        if isinstance(process, Trainer):
+            self._trainers.wake(process)
+        else:
+            self._programs.wake(process)
+
     def processes(self) -> list[Process]:
         """Returns the processes that are alive."""
         return [k.process for k in self._kept.values() if k.process.exit_code is None]
@@ -170,6 +185,7 @@ class Node:
         self._fence = Fence()
         self._boots = 0
         self._lives = 0
+        self._asleep_s = -1.0
         self._due_s = float("inf")
         self.boot()
 
@@ -196,7 +212,7 @@ class Node:
         """Starts an agent, which finds what earlier ones left."""
         if self.agent is not None:
             return
-        fence = Fence(self._fence.epoch, self._fence.jobs())
+        fence = Fence(self._fence.epoch, self._fence.jobs(), self._fence.void_before)
         self._lives += 1
         name = f"{self.node}-{self._boots}" + (f"-{self._lives}" if self.lease else "")
         count = iter(range(1_000_000))
@@ -262,7 +278,27 @@ class Node:
             life = self._lives
             self._at(time_s, lambda: self._tick(life))
 
+    def sleep(self, until_s: float) -> None:
+        """Lets the agent stand until a time of the story, as after SIGSTOP."""
+        self._asleep_s = max(self._asleep_s, until_s)
+
+    def suspend(self, until_s: float) -> None:
+        """Lets the machine sleep; keepers end what must not live as it wakes up."""
+        self.sleep(until_s)
+        processes = self.machine.processes()
+        for process in processes:
+            self.machine.hang(process)
+        self._line.at(until_s, lambda: self._wake_up(processes))
+
+    def _wake_up(self, processes: Sequence[Process]) -> None:
+        for process in processes:
+            if process.exit_code is None:
+                self.machine.wake(process)
+
     def _tick(self, life: int) -> None:
+        if self._line.now < self._asleep_s:
+            self._line.at(self._asleep_s, lambda: self._tick(life))
+            return
         if life != self._lives or self.agent is None or self.now < self._due_s:
             return
         self._due_s = float("inf")
@@ -270,5 +306,6 @@ class Node:
 
     def _say_alive(self, life: int) -> None:
         if life == self._lives and self.agent is not None:
-            self._send(self.node, self.agent.heartbeat(self.now))
+            if self._line.now >= self._asleep_s:
+                self._send(self.node, self.agent.heartbeat(self.now))
             self._line.after(ALIVE_S, lambda: self._say_alive(life))

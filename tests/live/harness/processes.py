@@ -73,8 +73,8 @@ class Watcher(Protocol):
         """Sees a process get another bound."""
         ...
 
-    def trains(self, job: int, generation: int) -> None:
-        """Sees all ranks of a plain gang work."""
+    def trains(self, job: int, generation: int, lineage: int = 0) -> None:
+        """Sees all workers of a gang work."""
         ...
 
     def rests(self, job: int, generation: int) -> None:
@@ -148,6 +148,13 @@ class Programs:
     def hang(self, process: Process) -> None:
         """Stops a process as SIGSTOP does: it is there and does nothing."""
         process.hangs = process.faulty = True
+        self._look(process.job, process.order.generation)
+
+    def wake(self, process: Process) -> None:
+        """Lets a process go on that was stopped."""
+        process.hangs = False
+        if process.asked and not process.stubborn:
+            self._line.after(DIES_S, lambda: self.end(process, -signal.SIGTERM))
         self._look(process.job, process.order.generation)
 
     def end(self, process: Process, code: int) -> None:

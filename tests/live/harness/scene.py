@@ -14,9 +14,11 @@ from harness.network import FaultyNetwork, FaultyPost
 from harness.story import (
     CALM_S,
     GONE,
+    GONE_IN_ERROR,
     GPUS_PER_NODE,
     ORDERS_LOST,
     STOPPED,
+    SUSPENDED,
     Fault,
     Story,
     Weather,
@@ -93,7 +95,8 @@ class Scene:
         self.cluster = Cluster.uniform(story.nodes, GPUS_PER_NODE)
         memory = 0.0 if story.engine == "emulated" else self.cluster.groups[0].gpu_memory_bytes
         self._rules = rules_of(story)
-        self.truth = Truth(lambda: self.line.now, shares, crawls, memory, strict=story.lease_s > 0)
+        self.truth = Truth(lambda: self.line.now, shares, crawls, memory, story.lease_s > 0)
+        self.truth.misled = story.is_misled
         self.network = FaultyNetwork(self.line, story.weather, self._rng)
         self._unread = Unread()
         self._inbox: VirtualInbox | None = None
@@ -249,8 +252,13 @@ class Scene:
                 if fault.kind == ORDERS_LOST:
                     self.truth.say(f"{self._unread.lose(self._rng)} orders are lost with it")
                 raise Killed("at a random instant")
-        elif fault.kind == STOPPED:
+        elif fault.kind in (STOPPED, SUSPENDED):
             self.network.stopped[fault.node] = until_s
+            (self.floor.suspend if fault.kind == SUSPENDED else self.floor.stop_agent)(
+                fault.node, until_s
+            )
+        elif fault.kind == GONE_IN_ERROR:
+            self._say_gone(fault.node)
         elif fault.kind == "disk full":
             self.points.disk_full = True
             self.line.at(until_s, self._disk_mended)
@@ -350,11 +358,19 @@ class Scene:
     def _look_for_the_end(self) -> None:
         if self._inbox is not None and not self.users.open and not self.users_wait():
             raise Over
+        self._look_at_waits()
         if self.line.now > END_S:
             left = [f"{r.job} {r.state} {r.reason}" for r in self.truth.alive()]
             self.truth.breach(f"it never ends: jobs {left}")
             raise Over
         self.line.after(LOOK_S, self._look_for_the_end)
+
+    def _look_at_waits(self) -> None:
+        """Holds that no job waits for a node for longer than its lease can take."""
+        calm_s = max(CALM_S, self._trouble_s) + self._rules.lost_after_s(0) + SETTLES_S
+        for record in self.truth.alive() if self.line.now > calm_s else ():
+            if record.reason == "NodeDisconnected":
+                self.truth.breach(f"job {record.job} still waits for nodes {record.nodes}")
 
     def users_wait(self) -> bool:
         """Tells whether a job that users know of is not over, or a process lives."""

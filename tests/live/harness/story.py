@@ -32,6 +32,10 @@ STOPPED = "agent stopped"
 """An agent that gets SIGSTOP, and SIGCONT later: what it is told meanwhile waits in its socket."""
 GONE = "node gone"
 """A node that dies, as whoever started it says to the controller `pick` seconds later."""
+GONE_IN_ERROR = "node gone in error"
+"""The same is said of a node that is cut off and lives."""
+SUSPENDED = "machine suspended"
+"""A machine that sleeps with all that runs on it, and later goes on."""
 ORDERS_LOST = "controller killed, orders lost"
 """What no agent has read is lost with it from some order on: it had not left its memory."""
 SHORT_S = 5.0
@@ -57,6 +61,7 @@ class Submission:
     retries: int = 3
     gives_up: bool = False
     twice: bool = False  # the request is sent again although it was answered
+    tasks: int = 1  # of an array, if there are several
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ class Fault:
         """Returns whether the controller cannot reach a node for so long that it gives it up."""
         if self.kind == STOPPED:
             return self.lasts_s > SHORT_S
-        return self.kind.startswith(("node", "agent"))
+        return self.kind.startswith(("node", "agent", "machine"))
 
     @property
     def is_harmless(self) -> bool:
@@ -119,6 +124,11 @@ class Story:
     nodes: int = NODES
     lease_s: float = 0.0
     drift: float = 0.01
+
+    @property
+    def is_misled(self) -> bool:
+        """Returns whether the controller is told of a node that is gone, and it is not."""
+        return any(fault.kind == GONE_IN_ERROR for fault in self.faults)
 
     def told(self) -> str:
         """Returns the story in words, one event a line, in order of time."""
@@ -165,7 +175,7 @@ def story(seed: int, *, policies: tuple[str, ...] = POLICIES) -> Story:
     """Returns the story of a seed. A third of them have one kind of trouble, the others several."""
     rng = Random(seed)
     engine = rng.choice(ENGINES)
-    submissions = tuple(sorted(_submissions(rng, engine), key=lambda s: s.t))
+    submissions = tuple(sorted(draw_submissions(rng, engine), key=lambda s: s.t))
     kinds = [_kills, _crashes, _workers, _agents, _network, _disk]
     chosen = (
         [rng.choice(kinds)] if rng.random() < 0.33 else [k for k in kinds if rng.random() < 0.5]
@@ -177,7 +187,7 @@ def story(seed: int, *, policies: tuple[str, ...] = POLICIES) -> Story:
             crash_at = sorted({rng.randrange(1, 120) for _ in range(rng.randint(1, 3))})
         else:
             faults += kind(rng)
-    verbs = (*_verbs(rng, submissions), *_cancels(rng, faults, submissions))
+    verbs = (*draw_verbs(rng, submissions), *_cancels(rng, faults, submissions))
     return Story(
         seed=seed,
         policy=policies[seed % len(policies)],
@@ -190,7 +200,7 @@ def story(seed: int, *, policies: tuple[str, ...] = POLICIES) -> Story:
     )
 
 
-def _submissions(rng: Random, engine: str) -> Iterator[Submission]:
+def draw_submissions(rng: Random, engine: str) -> Iterator[Submission]:
     for i in range(rng.randint(4, 8)):
         kind = rng.choice(KINDS[engine])
         gpus = rng.choice((1, 1, 1, 2, 2, 4))
@@ -214,12 +224,14 @@ def _submissions(rng: Random, engine: str) -> Iterator[Submission]:
         )
 
 
-def _verbs(rng: Random, submissions: tuple[Submission, ...]) -> Iterator[Verb]:
+def draw_verbs(
+    rng: Random, submissions: tuple[Submission, ...], nodes: int = NODES
+) -> Iterator[Verb]:
     for _ in range(rng.choice((0, 0, 1, 2, 4))):
         verb = rng.choice(("cancel", "cancel", "hold", "release", "requeue", "drain", "undrain"))
         t = round(rng.uniform(0, 70), 2)
         if verb in ("drain", "undrain"):
-            yield Verb(t, verb, node=rng.randrange(NODES), twice=rng.random() < 0.3)
+            yield Verb(t, verb, node=rng.randrange(nodes), twice=rng.random() < 0.3)
         else:
             yield Verb(t, verb, of=rng.randrange(len(submissions)), twice=rng.random() < 0.3)
 
@@ -276,81 +288,6 @@ def _weather(rng: Random) -> Weather:
         lost=rng.choice((0.0, 0.0, 0.02, 0.2)),
         doubled=rng.choice((0.0, 0.0, 0.05, 0.3)),
     )
-
-
-def parted(seed: int) -> Story:
-    """Returns a story of nodes with leases that are cut off, one way or both, and come back late.
-
-    Controllers stay away for longer than any lease, agents die or stand, messages are late, lost
-    and doubled. One story in 20 has 50 nodes.
-    """
-    rng = Random(f"parted {seed}")
-    nodes = 50 if seed % 20 == 19 else rng.choice((3, 3, 4, 5, 8))
-    lease_s = rng.choice((12.0, 20.0, 30.0))
-    submissions = tuple(sorted(_long_submissions(rng, nodes), key=lambda s: s.t))
-    faults = list(_cuts(rng, nodes, lease_s))
-    if rng.random() < 0.5:
-        faults += _absences(rng, lease_s)
-    if rng.random() < 0.4:
-        faults += _deaths(rng, nodes, lease_s)
-    weather = Weather()
-    if rng.random() < 0.6:
-        weather = Weather(
-            late_s=rng.choice((0.001, 0.05, 1.0, 4.0)),
-            lost=rng.choice((0.0, 0.02, 0.2)),
-            doubled=rng.choice((0.0, 0.05, 0.3)),
-        )
-    verbs = tuple(sorted(_verbs(rng, submissions), key=lambda v: v.t))
-    if rng.random() < 0.25:
-        t, lasts_s = round(rng.uniform(0, 70), 2), rng.choice((5.0, 60.0))
-        faults.append(Fault(t, GONE, lasts_s, node=rng.randrange(nodes), pick=rng.randrange(15)))
-    return Story(
-        seed=seed,
-        policy=POLICIES[seed % len(POLICIES)],
-        submissions=submissions,
-        verbs=verbs,
-        faults=tuple(sorted(faults, key=lambda f: f.t)),
-        weather=weather,
-        nodes=nodes,
-        lease_s=lease_s,
-    )
-
-
-def _long_submissions(rng: Random, nodes: int) -> Iterator[Submission]:
-    for one in list(_submissions(rng, "machines"))[:6]:
-        most = min(2 * nodes, rng.choice((4, 6)))
-        yield replace(
-            one,
-            max_gpus=most if one.min_gpus < one.max_gpus else one.max_gpus,
-            duration_s=round(rng.uniform(5.0, 90.0), 1),
-            time_limit_s=float("inf"),
-            after="",
-            held=False,
-        )
-
-
-def _cuts(rng: Random, nodes: int, lease_s: float) -> Iterator[Fault]:
-    """Cuts nodes off: some come back before they are missed, some long after their lease."""
-    kinds = ("node silent", "node deaf", "node cut off", "node apart", "node apart")
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        t, kind = round(rng.uniform(0, 70), 2), rng.choice(kinds)
-        lasts_s = rng.choice((3.0, 15.0, lease_s + rng.uniform(-3, 8), 2 * lease_s + 20.0))
-        most = rng.choice((1, 1, 2, nodes))
-        for node in rng.sample(range(nodes), min(most, nodes)):
-            yield Fault(round(t + rng.uniform(0, 2), 2), kind, round(lasts_s, 2), node=node)
-
-
-def _absences(rng: Random, lease_s: float) -> Iterator[Fault]:
-    for _ in range(rng.randint(1, 2)):
-        lasts_s = rng.choice((0.0, 3.0, 15.0, lease_s + rng.uniform(0, 10), 3 * lease_s))
-        yield Fault(round(rng.uniform(0, 80), 3), "controller killed", round(lasts_s, 2))
-
-
-def _deaths(rng: Random, nodes: int, lease_s: float) -> Iterator[Fault]:
-    for _ in range(rng.randint(1, 3)):
-        kind = rng.choice(("agent killed", "agent killed", STOPPED, "node reboots"))
-        lasts_s = rng.choice((0.1, 5.0, 30.0, lease_s + 15.0))
-        yield Fault(round(rng.uniform(0, 80), 2), kind, lasts_s, node=rng.randrange(nodes))
 
 
 def interrupted(seed: int) -> Story:

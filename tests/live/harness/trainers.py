@@ -64,6 +64,7 @@ class Trainer(Process):
     connected: bool = False
     built: bool = False
     samples: float = -1.0
+    leaves_alone: bool = False
     hosts: Meeting | None = None
     waiting: deque[FromWorker] = field(default_factory=deque)
     generations: WorkerGenerations = field(init=False)
@@ -90,7 +91,7 @@ class Trainer(Process):
     def wants(self) -> Regroup | None:
         """Returns the generation that it prepares for; one that ends prepares for none."""
         state = self.generations
-        ends = self.asked or state.has_left
+        ends = self.asked or self.leaves_alone or state.has_left
         return state.ordered if state.wants(state.newest) and not ends else None
 
     @property
@@ -175,6 +176,19 @@ class Trainers:
         """Stops a worker as SIGSTOP does."""
         worker.hangs = worker.faulty = True
         self._break(self.jobs[worker.job], worker, NOTICES_STALL_S)
+
+    def wake(self, worker: Trainer) -> None:
+        """Lets a worker go on that was stopped: by now its group is broken."""
+        worker.hangs = False
+        if worker.asked and not worker.stubborn:
+            self._line.after(DIES_S, lambda: self.end(worker, -signal.SIGTERM))
+            return
+        if not worker.built:
+            self._build(worker)
+        elif not worker.connected:
+            self._dial(worker)
+        self._complain([worker], worker.generations.entered)
+        self._look(self.jobs[worker.job])
 
     def end(self, worker: Trainer, code: int) -> None:
         """Ends a worker."""
@@ -300,6 +314,7 @@ class Trainers:
             if worker.works and worker.built:
                 self._prepare(job, worker)
                 self._leave_unwanted(worker)
+                self._leave_alone(job, worker)
         for worker in list(job.workers.values()):
             wanted = worker.wants()
             if worker.works and wanted and worker.can_enter:
@@ -325,6 +340,21 @@ class Trainers:
     def _leave_unwanted(self, worker: Trainer) -> None:
         """Ends a worker that trains with no others and has no place in the newest generation."""
         if worker.generations.is_left_out and self._group_of(worker) is None:
+            self._leave(worker)
+
+    def _leave_alone(self, job: _Job, worker: Trainer) -> None:
+        """Lets a worker save and leave that is told to leave and has no others to leave with."""
+        state = worker.generations
+        told = state.leave and worker.begun and not worker.leaves_alone
+        if told and self._group_of(worker) is None:
+            worker.leaves_alone = True
+            self._line.after(SAVING_S, lambda: self._saved_alone(job, worker))
+
+    def _saved_alone(self, job: _Job, worker: Trainer) -> None:
+        if worker.works:
+            if all(w.order.lineage <= worker.order.lineage for w in job.workers.values()):
+                job.saved = max(job.saved, worker.samples)
+            self._say(worker, Saved(_step(worker.samples), int(worker.samples)))
             self._leave(worker)
 
     def _switch(self, job: _Job, wanted: Regroup) -> None:
@@ -360,7 +390,7 @@ class Trainers:
             self._watcher.resumes(members)
         job.lost = max(job.lost, job.reached - samples)
         name = members[0].job
-        self._watcher.trains(name, wanted.generation)
+        self._watcher.trains(name, wanted.generation, members[0].order.lineage)
         rate = SAMPLES_PER_S * len(members) / job.gpus
         group = _Group(wanted.generation, members, samples, self._line.now, rate)
         job.groups.append(group)

@@ -42,8 +42,9 @@ class Truth:
     `shares` tells whether the policy may put two jobs on a GPU; `crawls` that messages take longer
     than a controller is patient, so that it may take a worker that was just started for lost.
     GPUs have `memory_bytes`; 0 for clocks, which hold none. It is `strict` where nodes have leases:
-    then no job has two copies that live, also where nobody can end one of them. `is_over` tells
-    whether the lease of a node is.
+    then no job has two copies that live, also where nobody can end one of them; where the
+    controller is `misled` two may train, in lineages of their own. `is_over` tells whether the
+    lease of a node is.
     """
 
     now: Callable[[], float]
@@ -51,13 +52,14 @@ class Truth:
     crawls: bool = False
     memory_bytes: float = 0.0
     strict: bool = False
+    misled: bool = False
     is_over: Callable[[int], bool] = lambda node: False
     wrong: list[str] = field(default_factory=list)
     tale: list[tuple[float, str]] = field(default_factory=list)
     records: dict[int, JobRecord] = field(default_factory=dict)
     ended: dict[int, int] = field(default_factory=dict)
     on_gpu: dict[Seat, dict[Process, None]] = field(default_factory=dict)
-    training: dict[int, dict[int, None]] = field(default_factory=dict)
+    training: dict[int, dict[int, int]] = field(default_factory=dict)
     used: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     boots: dict[int, int] = field(default_factory=dict)
     starts: dict[int, int] = field(default_factory=dict)
@@ -225,13 +227,16 @@ class Truth:
         hangs = any(p.hangs and p.job == job for here in self.on_gpu.values() for p in here)
         return hangs or self.hung_s.get(job, -PATIENCE_S) + PATIENCE_S > self.now()
 
-    def trains(self, job: int, generation: int) -> None:
-        """Sees a plain gang begin to work."""
+    def trains(self, job: int, generation: int, lineage: int = 0) -> None:
+        """Sees a gang begin to work; a plain one has one lineage."""
         self.say(f"job {job} works as generation {generation}")
-        others = [g for g in self.training.get(job, {}) if g != generation]
+        groups = self.training.setdefault(job, {})
+        others = [
+            g for g, of in groups.items() if g != generation and not (self.misled and of != lineage)
+        ]
         if others and (self.strict or not self._is_apart(job)):
             self.breach(f"job {job} works as generation {generation} and as {others}")
-        self.training.setdefault(job, {})[generation] = None
+        groups[generation] = lineage
 
     def _is_apart(self, job: int) -> bool:
         """Tells whether the controller cannot reach some worker of a job, nor end it."""

@@ -89,7 +89,8 @@ class Users:
             self._again(lambda: self._submit(i))
             return
         try:
-            wanted = Submitted(self._spec(i, submission))
+            tasks = tuple(range(submission.tasks)) if submission.tasks > 1 else ()
+            wanted = Submitted(self._spec(i, submission), array=tasks)
             number = office.submit([wanted], key=f"s{i}")[0]
         except StoreError:
             self._unanswered(i, submission)

@@ -231,6 +231,9 @@ class NodeMonitor:
         )
         if beat.incarnation and not is_late:
             self.nodes[node].beat = beat
+            if last is None or beat.incarnation != last.incarnation:
+                # A new agent starts nothing before that.
+                self._renew(node)
 
     def _renew(self, node: int) -> None:
         """Renews the lease of a node by answering its last heartbeat, unless the node is down.

@@ -61,7 +61,8 @@ class KeeperOrder(TypedDict):
     """What a keeper needs of `order.json`, where agents store more.
 
     `cgroups` are the files into which the worker writes itself, `mark` is that of `orphans`. The
-    worker may run as long as the file `lease` allows; without one no time is set.
+    worker may run as long as the file `lease` allows, and until `lease_over_s` where that cannot be
+    read; without `lease` no time is set.
     """
 
     argv: list[str]
@@ -73,6 +74,7 @@ class KeeperOrder(TypedDict):
     cgroups: Sequence[str]
     mark: int
     lease: NotRequired[str]
+    lease_over_s: NotRequired[float]
 
 
 def main(folder: str, lock: int) -> None:
@@ -126,7 +128,9 @@ class Keeper:
             # A file that cannot be read now was not renewed either: what was read last counts.
             with open(self._lease, encoding="ascii") as file:
                 lease = json.load(file)
-            self._lease_over_s = float(lease["until_s"]) + float(lease["grace_s"])
+            # Twice the same, or this was read while it was written over.
+            if lease["until_s"] == lease["again_s"]:
+                self._lease_over_s = float(lease["until_s"]) + float(lease["grace_s"])
         if self._child and time.clock_gettime(time.CLOCK_BOOTTIME) >= self._lease_over_s:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child, signal.SIGKILL)
@@ -149,6 +153,7 @@ class Keeper:
         os.read(read_end, 1)
         self._child = child
         self._lease = order.get("lease", "")
+        self._lease_over_s = order.get("lease_over_s", self._lease_over_s)
         if self._lease:
             signal.signal(signal.SIGALRM, self._look_at_lease)
             signal.setitimer(signal.ITIMER_REAL, LEASE_LOOK_S, LEASE_LOOK_S)

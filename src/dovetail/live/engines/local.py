@@ -82,6 +82,7 @@ class LocalProcessSettings(ProcessSettings):
         prepared = super().prepare(order, token)
         if self._lease is not None:
             prepared["lease"] = str(self._lease.path)
+            prepared["lease_over_s"] = self._lease.until_s + self._lease.grace_s
         environment = prepared["environment"] = {
             **self._inherited,
             "PYTHONUNBUFFERED": "1",
@@ -156,6 +157,10 @@ def _bounds(order: StartWorker) -> tuple[str, float, int]:
     return f"{order.job}-{order.worker}", order.share * slots, order.memory_bytes * slots
 
 
+LEASE_BYTES = 256
+"""The size of each stored lease, so that one covers the last."""
+
+
 class StoredFence(Fence):
     """A fence that a later agent of the node finds again."""
 
@@ -163,15 +168,15 @@ class StoredFence(Fence):
         self._path = path
         try:
             stored = json.loads(path.read_text(encoding="ascii"))
-            super().__init__(stored["epoch"], stored["jobs"])
+            super().__init__(stored["epoch"], stored["jobs"], stored.get("void_before", 0))
         except (OSError, ValueError, KeyError, TypeError):
             super().__init__()
 
     def store(self) -> None:
         """Writes the file. Not synced: a machine that loses power loses its workers too."""
         try:
-            content = json.dumps({"epoch": self.epoch, "jobs": self.jobs()})
-            write_whole(self._path, content, mode=PRIVATE, synced=False)
+            content = {"epoch": self.epoch, "jobs": self.jobs(), "void_before": self.void_before}
+            write_whole(self._path, json.dumps(content), mode=PRIVATE, synced=False)
         except OSError:
             # On a full disk the present agent still remembers.
             return
@@ -201,10 +206,25 @@ class StoredLease(Lease):
             "until_s": self.until_s,
             "length_s": self.length_s,
             "grace_s": self.grace_s,
+            "again_s": self.until_s,
         }
-        # On a full disk keepers know only of less time: they kill early, never late.
-        with suppress(OSError):
-            write_whole(self.path, json.dumps(content), mode=PRIVATE, synced=False)
+        text = json.dumps(content).ljust(LEASE_BYTES).encode("ascii")
+        try:
+            write_whole(self.path, text, mode=PRIVATE, synced=False)
+        except OSError:
+            # A full disk has room for what it has already. If that fails too, keepers know only of
+            # less time: they kill early, never late.
+            with suppress(OSError):
+                _write_over(self.path, text)
+
+
+def _write_over(path: Path, text: bytes) -> None:
+    """Writes over the beginning of a file that is there. Raises OSError."""
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.pwrite(file, text, 0)
+    finally:
+        os.close(file)
 
 
 def boot_s() -> float:

@@ -9,11 +9,12 @@ until the controller says `forget`, everything else in the inventory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from secrets import token_hex
 from signal import SIGKILL, SIGTERM
 
 from dovetail.core.units import NEVER_S
+from dovetail.live.node.agent_worker import AgentWorker
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.launcher import (
     LOST_BY_NODE,
@@ -73,42 +74,6 @@ KEPT = (Entered, WorkerLeft, Saved, Finished)
 """Messages that a later agent must find, or it would take an end for another: kept on disk."""
 
 
-@dataclass(slots=True)
-class _Worker:
-    """One worker. `last_to` and `last_from` are the last message of each class, to it and from it.
-
-    It runs under the limits of generation `limited` and has at most `memory_bytes` (0: no bound).
-    `may_know` is True once it may have heard of a generation before that of its order.
-    """
-
-    order: StartWorker
-    token: str
-    started_s: float
-    listens: bool = False
-    last_to: dict[type, ToWorker] = field(default_factory=dict)
-    last_from: dict[type, FromWorker] = field(default_factory=dict)
-    entered: int = -1
-    end: WorkerExit | None = None
-    asked: bool = False
-    limited: int = -1
-    memory_bytes: int = 0
-    may_know: bool = False
-    why: str = ""
-    kill_s: float = NEVER_S
-    repeat_s: float = NEVER_S
-
-    @property
-    def alive(self) -> bool:
-        return self.end is None
-
-    def hear(self, message: FromWorker) -> None:
-        self.last_from[type(message)] = message
-        if isinstance(message, Entered):
-            self.entered = max(self.entered, message.generation)
-        elif isinstance(message, Saved):
-            self.last_to.pop(Checkpoint, None)
-
-
 class Agent:
     """The agent of one node, as a function of what comes in.
 
@@ -141,7 +106,7 @@ class Agent:
         self._incarnation = incarnation or token_hex(4)
         self._token = token
         self._repeat_s, self._kill_again_s = REPEAT_S * speed, KILL_AGAIN_S * speed
-        self._workers: dict[tuple[int, int], _Worker] = {}
+        self._workers: dict[tuple[int, int], AgentWorker] = {}
         # Deferred starts, each with its newest order, and when they are tried again.
         self._deferred: dict[tuple[int, int], StartWorker] = {}
         self._start_again_s, self._try_s = START_AGAIN_S * speed, NEVER_S
@@ -152,7 +117,7 @@ class Agent:
         order = adopted.order
         # Whether an earlier agent asked it to end is not known. Assume it did: exit code 0 after
         # a request to end does not prove that the program had finished.
-        worker = _Worker(order, adopted.token, adopted.started_s, end=adopted.exit, asked=True)
+        worker = AgentWorker(order, adopted.token, adopted.started_s, end=adopted.exit, asked=True)
         worker.limited, worker.memory_bytes = order.generation, order.memory_bytes
         worker.may_know = True
         for message in adopted.said:
@@ -180,7 +145,7 @@ class Agent:
             self.fence.void(order.hail.void_before)
             return [AgentReport(self.node, inventory=self.inventory(order.hail.serial))]
         if order.start is not None:
-            may_start = self.lease is None or self.lease.holds(now)
+            may_start = self.lease is None or self.lease.may_start(now)
             if may_start and not self.fence.is_void(order.serial):
                 return self._start(order.start, now)
         if order.end is not None:
@@ -260,9 +225,17 @@ class Agent:
         if lease is None or not lease.ends(now):
             return
         self._deferred.clear()
+        saving: set[int] = set()
         for job, number in self.alive:
             worker = self._workers[job, number]
             worker.why = f"no controller was heard for {lease.length_s:g} s"
+            if worker.entered >= 0 and worker.listens and job not in saving:
+                # One of a job here saves and leaves, without others that may be out of reach.
+                saving.add(job)
+                worker.asked, worker.kill_s = True, min(worker.kill_s, now + lease.grace_s)
+                self._notify_one(worker, Abandon(worker.entered))
+                self._notify_one(worker, Checkpoint(leave=True))
+                continue
             self._end(EndWorker(job, number, min(worker.order.grace_s, lease.grace_s)), now)
 
     # What is there.
@@ -293,7 +266,7 @@ class Agent:
         if order.begun:
             # To start it again would join a new process to ranks that wait for the lost one.
             return self._end_without_process(*key, LOST_BY_NODE, now, asked=False)
-        worker = self._workers[key] = _Worker(order, self._token(), now)
+        worker = self._workers[key] = AgentWorker(order, self._token(), now)
         worker.limited, worker.memory_bytes = order.generation, order.memory_bytes
         try:
             for gpu in order.all_gpus:
@@ -321,7 +294,7 @@ class Agent:
         reports = [r for order in deferred.values() for r in self._start(order, now)]
         return [r for r in reports if r.deferred is None]
 
-    def _start_again(self, known: _Worker, order: StartWorker) -> list[AgentReport]:
+    def _start_again(self, known: AgentWorker, order: StartWorker) -> list[AgentReport]:
         if not known.alive:
             return [self._report_end(known)]
         if order.generation > known.order.generation:
@@ -329,7 +302,7 @@ class Agent:
             self._limit(known)
         return [self._report_start(known)]
 
-    def _limit(self, worker: _Worker) -> None:
+    def _limit(self, worker: AgentWorker) -> None:
         """Applies the limits of a worker's newest order.
 
         A worker that trains keeps the looser bound until it enters the new generation: it may
@@ -343,7 +316,7 @@ class Agent:
             worker.limited, worker.memory_bytes = order.generation, order.memory_bytes
         self._launcher.limit(order)
 
-    def _limit_at_last(self, worker: _Worker) -> list[AgentReport]:
+    def _limit_at_last(self, worker: AgentWorker) -> list[AgentReport]:
         """Applies limits that waited for the worker to enter their generation."""
         if worker.limited < worker.order.generation <= worker.entered:
             self._limit(worker)
@@ -372,7 +345,8 @@ class Agent:
     def _end_unknown(self, order: EndWorker, now: float) -> list[AgentReport]:
         """Fences an unknown number and reports its end: its start may still be on the way."""
         if self.fence.is_used_up(order.job, order.worker):
-            return []
+            # Said again, as no inventory can prove it: a start may always be later than that.
+            return [AgentReport(self.node, ended=_forgotten(order))]
         self._deferred.pop((order.job, order.worker), None)
         return self._end_without_process(order.job, order.worker, NEVER_STARTED, now, asked=True)
 
@@ -381,7 +355,7 @@ class Agent:
     ) -> list[AgentReport]:
         """Records and reports the end of a worker that has no process here."""
         nothing = StartWorker(job, worker, -1, -1, (), "", "", "")
-        self._workers[job, worker] = _Worker(nothing, "", now, asked=asked)
+        self._workers[job, worker] = AgentWorker(nothing, "", now, asked=asked)
         return self._ended(WorkerExit(job, worker, -SIGKILL, why), now)
 
     def _notify(self, order: NotifyWorkers) -> list[AgentReport]:
@@ -399,7 +373,7 @@ class Agent:
                 reports += self._notify_one(worker, message)
         return reports
 
-    def _notify_one(self, worker: _Worker, message: ToWorker) -> list[AgentReport]:
+    def _notify_one(self, worker: AgentWorker, message: ToWorker) -> list[AgentReport]:
         before = worker.last_to.get(type(message))
         worker.last_to[type(message)] = message
         key = worker.order.job, worker.order.worker
@@ -417,7 +391,7 @@ class Agent:
             return self._reports_of(worker, message.generation)
         return []
 
-    def _resend(self, worker: _Worker, generation: int) -> None:
+    def _resend(self, worker: AgentWorker, generation: int) -> None:
         """Repeats to a worker that has connected what it may have missed."""
         for message in missed(worker.last_to.values(), generation, worker.limited):
             worker.may_know = True
@@ -445,19 +419,19 @@ class Agent:
         worker.kill_s, worker.repeat_s = NEVER_S, now + self._repeat_s
         return [self._report_end(worker)]
 
-    def _report_start(self, worker: _Worker) -> AgentReport:
+    def _report_start(self, worker: AgentWorker) -> AgentReport:
         o = worker.order
         started = WorkerStarted(o.job, o.worker, worker.limited, o.gpu, o.gpus)
         return AgentReport(self.node, started=started)
 
-    def _report_end(self, worker: _Worker) -> AgentReport:
+    def _report_end(self, worker: AgentWorker) -> AgentReport:
         end = worker.end
         assert end is not None
         generation, why = worker.order.generation, end.why or worker.why
         ended = WorkerEnded(end.job, end.worker, generation, end.exit_code, why, worker.asked)
         return AgentReport(self.node, ended=ended)
 
-    def _reports_of(self, worker: _Worker, generation: int) -> list[AgentReport]:
+    def _reports_of(self, worker: AgentWorker, generation: int) -> list[AgentReport]:
         """Repeats what a worker reported of a generation, when the controller orders it again."""
         # These may have been lost on the way, as a repeated order shows.
         again = [worker.last_from.get(kind) for kind in (Meeting, Ready, Entered)]
@@ -473,7 +447,7 @@ class Agent:
         return AgentReport(self.node, said=report)
 
 
-def _state(worker: _Worker) -> WorkerState:
+def _state(worker: AgentWorker) -> WorkerState:
     o, messages = worker.order, worker.last_from
     ready = messages.get(Ready)
     return WorkerState(
@@ -495,3 +469,8 @@ def _state(worker: _Worker) -> WorkerState:
             for kind in (Meeting, Lost, WorkerLeft, Training, Saved, Finished)
         },  # type: ignore[arg-type]
     )
+
+
+def _forgotten(order: EndWorker) -> WorkerEnded:
+    """Returns the end of a worker that was reported and forgotten before."""
+    return WorkerEnded(order.job, order.worker, -1, -SIGKILL, LOST_BY_NODE, asked=True)

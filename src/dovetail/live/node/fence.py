@@ -38,10 +38,13 @@ class Fence:
     """The newest controller, and per job the newest generation and the numbers used up."""
 
     def __init__(
-        self, epoch: int = -1, jobs: Sequence[tuple[int, int, Sequence[Sequence[int]]]] = ()
+        self,
+        epoch: int = -1,
+        jobs: Sequence[tuple[int, int, Sequence[Sequence[int]]]] = (),
+        void_before: int = 0,
     ) -> None:
         self.epoch = epoch
-        self._void_before = 0
+        self.void_before = void_before
         self._generation: dict[int, int] = {job: generation for job, generation, _ in jobs}
         self._used: dict[int, Runs] = {job: [list(r) for r in runs] for job, _, runs in jobs}
 
@@ -49,17 +52,19 @@ class Fence:
         """Returns whether an order of this controller counts, and records the newest epoch."""
         if epoch > self.epoch:
             # A new controller counts its requests for inventories anew.
-            self.epoch, self._void_before = epoch, 0
+            self.epoch, self.void_before = epoch, 0
             self.store()
         return epoch == self.epoch
 
     def void(self, before: int) -> None:
         """Records that starts ordered before this request for an inventory are void."""
-        self._void_before = max(self._void_before, before)
+        if before > self.void_before:
+            self.void_before = before
+            self.store()
 
     def is_void(self, serial: int) -> bool:
         """Returns whether a start came before an inventory that did not show its worker."""
-        return serial < self._void_before
+        return serial < self.void_before
 
     def accept_generation(self, job: int, generation: int) -> bool:
         """Returns whether a generation is the newest of its job so far, and records it."""

@@ -6,7 +6,7 @@ Where a generation breaks, the workers that are left go on first, and others joi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dovetail.core.units import LONG_AGO_S, NEVER_S
@@ -243,7 +243,42 @@ class ElasticGang:
         waits = blocked and not late and roster.target is not None and not broken
         if waits and not self._has_leavers(trainers):
             return ()
-        return self._choose_members(able, trainers, broken=broken)
+        members = self._choose_members(able, trainers, broken=broken)
+        if self._hands_over or not (members and trainers):
+            return members
+        return self._with_rivals(members, trainers)
+
+    def _with_rivals(self, members: tuple[int, ...], trainers: Sequence[Worker]) -> tuple[int, ...]:
+        """Adds a worker of each ordered generation that may train beside one of these members.
+
+        Survivors of a broken generation enter newer ones as they hear of them. If two of those had
+        no member in common, two copies of the job would train until a late order ends one. Returns
+        none where it must wait for the end of such workers.
+        """
+        roster, joined = self.roster, list(members)
+        first = min(w.entered for w in trainers) + 1
+        known = self.detector.known_from(first)
+        if len(known) <= roster.generation - first:
+            # An earlier controller may have ordered others, of any of those that are there.
+            joined += [w.worker for w in trainers if w.worker not in joined]
+        for rivals in self._rivals(known):
+            if rivals.isdisjoint(joined):
+                there = [roster.workers[n] for n in sorted(rivals)]
+                staying = [w.worker for w in there if w.stays]
+                if not staying and any(roster.rules.lease_s(w.node) for w in there):
+                    return ()
+                joined += staying[:1]
+        return tuple(joined)
+
+    def _rivals(self, generations: Sequence[tuple[int, tuple[int, ...]]]) -> Iterator[set[int]]:
+        """Yields the workers that are there of each of these generations, if it may train yet."""
+        roster = self.roster
+        ended = roster.gone | roster.outcasts
+        for generation, group in generations:
+            there = [roster.workers[n] for n in group if n in roster.workers]
+            # A step takes all members: those that ended, or are in a newer generation, too.
+            if there and ended.isdisjoint(group) and all(w.entered <= generation for w in there):
+                yield {w.worker for w in there}
 
     def _is_being_ended(self) -> bool:
         """Returns whether a worker on a node with a lease was told to end and has not."""

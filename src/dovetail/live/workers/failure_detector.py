@@ -71,6 +71,10 @@ class FailureDetector:
         groups = [self._groups.get(generation, ()) for generation in range(first, last + 1)]
         return any(not members or workers >= set(members) for members in groups)
 
+    def known_from(self, first: int) -> list[tuple[int, tuple[int, ...]]]:
+        """Returns the generations from one on that this controller knows, with their members."""
+        return [(g, members) for g, members in sorted(self._groups.items()) if g >= first]
+
     def must_abandon(self, generation: int, now: float) -> bool:
         """Returns whether the workers in a generation must leave it, or show that they live."""
         suspected = self._suspected_s.get(generation, NEVER_S) + self._lost_s <= now

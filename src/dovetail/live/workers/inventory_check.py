@@ -100,6 +100,9 @@ def _miss(gang: Gang, worker: Worker, now: float) -> None:
     elif worker.end_s > now and now - worker.missing_s >= resend_s:
         worker.end_by(now, 0.0, LOST_BY_NODE)
         worker.missing_s = NEVER_S
+    elif roster.rules.lease_s(worker.node):
+        # The order to end it, or even that to start it, may be late: its agent answers the former.
+        return
     elif worker.end_s <= now and now - worker.missing_s >= 2 * resend_s:
         # Its agent had the order to end it and lists no such worker: the agent has forgotten it.
         end = WorkerEnded(roster.job, worker.worker, -1, -9, worker.why)

@@ -147,6 +147,11 @@ class Membership:
         """Returns whether this worker reports and saves: it is the first with the whole state."""
         return self.group.rank == self.learning.index(False)
 
+    @property
+    def has_state(self) -> bool:
+        """Returns whether this worker has the whole state of the job after the last step."""
+        return self._progress.known and self._whole and not self._tainted
+
     def first_messages(self) -> list[FromWorker]:
         """Returns what a new connection to the agent begins with.
 
@@ -194,8 +199,13 @@ class Membership:
     # An iteration: announce, train, agree.
 
     def announce(self, *, save: bool) -> None:
-        """Announces which generation this worker proposes to enter after this iteration."""
+        """Announces which generation this worker proposes to enter after this iteration.
+
+        Raises GroupBroken if it is to leave without the others.
+        """
         mailbox, transfer = self._context.mailbox, self._transfer
+        if self.group.size > 1 and mailbox.generations.leaves_alone:
+            raise GroupBroken("it is to leave without the others")
         now_s = time.monotonic()
         self._iteration_s, self._began_s = now_s - self._began_s, now_s
         self._alive_s = now_s
@@ -290,7 +300,8 @@ class Membership:
     def enter_next(self, since_s: float) -> None:
         """Enters the oldest generation that this worker has joined; waits until it has joined one.
 
-        Raises LeavingJob when it has no place in the newest generation and can enter no older one.
+        Raises LeavingJob when it has no place in the newest generation and can enter no older one,
+        or when it is to leave: in no generation others could leave with it.
         """
         mailbox, generations = self._context.mailbox, self._context.mailbox.generations
         while True:
@@ -301,6 +312,9 @@ class Membership:
                 open_ones = generations.open_generations
                 ready = [g for g in open_ones if generations.is_ready(g)]
                 is_left_out = generations.is_left_out
+                leave = generations.leave
+            if leave:
+                raise LeavingJob
             if ready:
                 # The oldest first: others may be in it already, or wait there for this one.
                 if self._try_to_enter(ready[0], since_s):

@@ -254,6 +254,13 @@ class CheckpointPolicy:
             return True
         return self._writer.write(state)
 
+    def save_unless_there(self) -> None:
+        """Saves at once, unless another worker has saved this step: all have the same state."""
+        self._writer.wait()
+        if self._folder is None or checkpoint_path(self._folder, self._progress.step).exists():
+            return
+        self.save(at_once=True)
+
     def save_the_end(self) -> None:
         """Saves the final state."""
         if self._folder is not None:

@@ -1,0 +1,103 @@
+"""Mistakes in the rules about lost nodes, each of which the seeded stories must find.
+
+Each is the rule as one might write it at first, put in place of the one that holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from dovetail.core.units import NEVER_S
+from dovetail.live.controller.leases import Leases
+from dovetail.live.controller.live_jobs import LiveJob
+from dovetail.live.controller.node_monitor import NodeMonitor
+from dovetail.live.node.fence import Fence
+from dovetail.live.node.lease import Lease
+from dovetail.live.workers import inventory_check
+from dovetail.live.workers.elastic_gang import ElasticGang
+from dovetail.live.workers.gang import Gang
+from dovetail.live.workers.rules import Rules
+from dovetail.live.workers.worker_state import Worker
+from dovetail.wire.agent import Renew, WorkerEnded
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+
+
+def lost_is_dead(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(NodeMonitor, "may_live", lambda self, node: False)
+
+
+def counts_from_arrival(patch: pytest.MonkeyPatch) -> None:
+    def renew(lease: Lease, order: Renew, incarnation: str, now: float) -> bool:
+        lease.until_s, lease.length_s = now + order.lease_s, order.lease_s
+        lease.grace_s, lease._is_renewed = order.grace_s, True
+        lease.store()
+        return True
+
+    patch.setattr(Lease, "renew", renew)
+
+
+def no_margin(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Rules, "lost_after_s", Rules.lease_s)
+
+
+def nothing_is_void(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Fence, "is_void", lambda self, serial: False)
+
+
+def any_inventory_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(NodeMonitor, "is_current", lambda self, node, epoch, serial: True)
+
+
+def no_lineage(patch: pytest.MonkeyPatch) -> None:
+    begin = Leases.begin
+
+    def in_the_same(self: Leases, job: LiveJob) -> None:
+        before = job.record.lineage
+        begin(self, job)
+        if job.record.lineage != before:
+            self.jobs.write(job, replace(job.record, lineage=before))
+
+    patch.setattr(Leases, "begin", in_the_same)
+
+
+def trains_on_without_anybody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ElasticGang, "can_do_without", lambda self, node: True)
+
+
+def absence_proves_an_end(patch: pytest.MonkeyPatch) -> None:
+    miss = inventory_check._miss
+
+    def gone(gang: Gang, worker: Worker, now: float) -> None:
+        if worker.end_s <= now and worker.missing_s < NEVER_S and now >= worker.missing_s + 4.0:
+            end = WorkerEnded(gang.roster.job, worker.worker, -1, -9, worker.why)
+            gang.ended(worker.node, end, now)
+        else:
+            miss(gang, worker, now)
+
+    patch.setattr(inventory_check, "_miss", gone)
+
+
+def disjoint_generations(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ElasticGang, "_with_rivals", lambda self, members, trainers: members)
+
+
+def an_earlier_agent_s_lease_is_enough(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lease, "may_start", Lease.holds)
+
+
+MUTATIONS: dict[str, Mutation] = {
+    "lost is dead": lost_is_dead,
+    "an answer counts from its arrival": counts_from_arrival,
+    "no margin": no_margin,
+    "nothing is void": nothing_is_void,
+    "any inventory counts": any_inventory_counts,
+    "no lineage": no_lineage,
+    "a job trains on without anybody": trains_on_without_anybody,
+    "absence proves an end": absence_proves_an_end,
+    "disjoint generations": disjoint_generations,
+    "an earlier agent's lease is enough": an_earlier_agent_s_lease_is_enough,
+}
