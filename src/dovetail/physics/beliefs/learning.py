@@ -49,6 +49,7 @@ class Learning:
     def _believe(self) -> None:
         """Replaces the belief by one from all that is known now."""
         self._factors = SpeedFactors(self._basis)
+        self._believed: dict[MeasurementKey, tuple[int, int, list[float]]] = {}
         self.physics = measured_physics(self._basis, self._factors)
 
     def observe(
@@ -125,6 +126,7 @@ class Learning:
         key = self._groups.key_of[job]
         if key.own:
             self.measurements.forget(key)
+            self._believed.pop(key, None)
 
     def dump(self) -> str:
         """Returns the measurements of models, as the `stored` of a later controller."""
@@ -159,7 +161,8 @@ class Learning:
     def _alone(self, job: int, placement: Placement, reading: SpeedMeasurement) -> bool:
         """Learns a rate alone; returns whether believed speeds changed."""
         key, gpus = self._groups.key_of[job], placement.gpus
-        before = self._speeds(self._factors, key)
+        # Before the measurement is added: what the factors have not computed yet would contain it.
+        before = self._believed_speeds(key)
         rate = reading.rate / self._placed(job, placement)
         changed = False
         if self._note(job, self.measurements.saw_rate(key, gpus, rate)):
@@ -170,6 +173,14 @@ class Learning:
             stages = reading.stage_s, reading.iteration_s
             changed |= self._note(job, self.measurements.saw_stages(key, gpus, *stages))
         return changed
+
+    def _believed_speeds(self, key: MeasurementKey) -> list[float]:
+        """Returns the believed speeds of a key, computed once for each belief."""
+        kinds, width = len(self._groups.of_key[key]), self._jobs.widest_gpus
+        known = self._believed.get(key)
+        if known is None or known[:2] != (kinds, width):
+            self._believed[key] = known = kinds, width, self._speeds(self._factors, key)
+        return known[2]
 
     def _speeds(self, factors: SpeedFactors, key: MeasurementKey) -> list[float]:
         """Returns believed over prior speeds of a key's kinds, by number of GPUs."""
