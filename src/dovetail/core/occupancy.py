@@ -53,13 +53,14 @@ class Occupancy:
 
     def _set_up(self) -> None:
         cluster = self.cluster
-        self.levels = [0] * (max(cluster.installed) + 1)
+        installed = cluster.installed
+        self.levels = [0] * (max(installed) + 1)
         self.level_mask = 0
         self.free_gpus = 0
         self.closed = set(cluster.state_of)
         self.bare_nodes = 0
         for node, count in enumerate(self.free):
-            if not cluster.installed[node]:
+            if not installed[node]:
                 self.bare_nodes |= 1 << node
             if node not in self.closed:
                 self.levels[count] |= 1 << node

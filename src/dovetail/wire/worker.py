@@ -11,6 +11,7 @@ one overtakes is ignored by all workers or entered by all. `wire.generation` is 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 from dovetail.wire.codec import Codec
 
@@ -97,11 +98,17 @@ class _Report:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
+        kind: type = type(self)
+        for name in _bounded(kind):
+            value = getattr(self, name)
             for number in value if isinstance(value, tuple) else (value,):
-                if field.name != "loss" and not _is_sound(number):
-                    raise ValueError(f"{field.name} is out of bounds")
+                if not _is_sound(number):
+                    raise ValueError(f"{name} is out of bounds")
+
+
+@lru_cache(maxsize=64)
+def _bounded(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind) if field.name != "loss")
 
 
 def _is_sound(value: object) -> bool:

@@ -301,3 +301,10 @@ def test_nodes_that_fell_behind_say_the_same_as_those_that_did_not() -> None:
             said[-1] += c.nodes.tick(100.0)
     assert said[0] == said[1]
     assert any(r.said is not None and r.said.finished is not None for r in said[0])
+
+
+def test_a_node_that_is_lost_sends_no_heartbeat() -> None:
+    nodes = nodes_of(nodes=3)
+    nodes.lose_node(1, 5.0)
+
+    assert [report.node for report in nodes.heartbeats(6.0)] == [0, 2]

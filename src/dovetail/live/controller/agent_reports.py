@@ -22,7 +22,7 @@ from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.status_publisher import StatusPublisher
 from dovetail.live.controller.terminations import Terminations
 from dovetail.live.workers.gang import Gang
-from dovetail.live.workers.inventory_check import check_inventory
+from dovetail.live.workers.inventory_check import check_inventory, confirms, take_training
 from dovetail.wire.agent import (
     AgentReport,
     Forget,
@@ -100,8 +100,9 @@ class AgentReports:
     def _heard(self, message: WorkerReport) -> None:
         job = self.jobs.get(message.job)
         if job is not None and job.gang is not None:
+            is_steady = job.gang.trains_on(message)
             job.gang.receive(message, self.tables.now)
-            self.gangs.touch(job)
+            self.gangs.hear(job) if is_steady else self.gangs.touch(job)
 
     def _found(self, found: PortFound) -> None:
         """Takes the port at which the processes of a job meet; they start when it is known."""
@@ -138,8 +139,8 @@ class AgentReports:
         self._check_jobs(node, inventory.workers)
         self.gpus.drop_unknown(node, {(w.job, w.worker) for w in inventory.workers})
         # Last: gangs must know their workers there before the policy may use the node.
-        self.monitor.mark_up(node)
-        self.leases.release(node)
+        if self.monitor.mark_up(node):
+            self.leases.release(node)
         self.settle()
 
     def _check_jobs(self, node: int, workers: Sequence[WorkerState]) -> None:
@@ -161,7 +162,13 @@ class AgentReports:
                 self._check_gang(job, node, ())
 
     def _check_gang(self, job: LiveJob, node: int, rows: Sequence[WorkerState]) -> None:
-        check_inventory(self.gangs.of(job), node, rows, self.tables.now)
+        gang, now = self.gangs.of(job), self.tables.now
+        if self.gangs.settled and confirms(gang, node, rows, job.record.saved_step):
+            for row in rows:
+                take_training(gang, row, now)
+            self.gangs.hear(job)
+            return
+        check_inventory(gang, node, rows, now)
         self.gangs.touch(job)
 
     def _take_unknown(self, node: int, worker: WorkerState) -> None:

@@ -138,5 +138,5 @@ class GangEventHandler:
     def _finished(self, job: LiveJob, samples: int) -> None:
         if samples >= 0 and job.is_placed:
             # The last progress report was made before the last samples.
-            self.jobs.write(job, replace(job.record, samples=samples))
+            self.jobs.write(job, replace(job.with_training(), samples=samples))
         self.terminations.end(job, Transition.FINISHED, code=0)

@@ -77,7 +77,7 @@ class InstantLog:
         running = now - job.running_s if job.running_s < now else 0.0
         # Every record has the progress, from which a new controller extrapolates.
         job.record = record = replace(
-            job.record,
+            job.with_training(),
             generation=max(job.record.generation, generation),
             done_s=state.done_s((row,))[0],
             rate=state.rate[row],

@@ -22,6 +22,8 @@ Launches = Callable[[int, JobSpec], StartWorker]
 class LiveGangs:
     """Makes gangs and owns the set of touched ones, which must act before the instant is over.
 
+    Of a gang that is merely heard the events are handled: there is nothing for it to decide.
+
     `settled` is False until every node has reported its inventory or is down. No gang acts before
     that: its workers may still run on a node that has not answered the new controller.
     """
@@ -31,6 +33,7 @@ class LiveGangs:
         self._launches = launches
         self._rules = rules
         self._touched: dict[int, LiveJob] = {}
+        self._heard: dict[int, LiveJob] = {}
         self.settled = False
 
     def of(self, job: LiveJob) -> Gang:
@@ -64,15 +67,24 @@ class LiveGangs:
         """Marks the gang of a job to be reconciled before the instant is over."""
         self._touched[job.number] = job
 
+    def hear(self, job: LiveJob) -> None:
+        """Marks the gang of a job whose workers train on: its events await handling."""
+        self._heard[job.number] = job
+
     @property
     def are_touched(self) -> bool:
         """Returns whether any gang is marked."""
-        return bool(self._touched)
+        return bool(self._touched or self._heard)
 
     def take_touched(self) -> list[LiveJob]:
         """Returns the jobs whose gangs are marked, and clears the marks."""
         touched, self._touched = self._touched, {}
         return list(touched.values())
+
+    def take_heard(self) -> list[LiveJob]:
+        """Returns the jobs whose gangs are merely heard, and clears their marks."""
+        heard, self._heard = self._heard, {}
+        return [job for number, job in heard.items() if number not in self._touched]
 
 
 def _first_worker(spec: JobSpec, record: JobRecord) -> FirstWorker:

@@ -10,6 +10,7 @@ from dovetail.live.jobs.lifecycle import State, Transition, after
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.workers.gang import Gang
 from dovetail.wire.spec import JobSpec
+from dovetail.wire.worker import Training
 
 PLACED = (State.CONFIGURING, State.RUNNING)
 
@@ -20,7 +21,8 @@ class LiveJob:
 
     Its time limit counts since `running_s`; since `unchanged_s` it runs with the same GPUs,
     neighbours and options. It is `starting` until all its workers train after a start, and then
-    its progress is `placed_done_s`. `replacements` are the numbers of workers that will replace
+    its progress is `placed_done_s`. `trained` is its last report, which its record gets when that
+    is written next. `replacements` are the numbers of workers that will replace
     lost ones after a pause. `requeues` are the requests to queue it again once it is over.
     """
 
@@ -32,6 +34,7 @@ class LiveJob:
     unchanged_s: float = 0.0
     placed_done_s: float = 0.0
     starting: bool = False
+    trained: Training | None = None
     replacements: tuple[int, ...] = ()
     requeues: tuple[int, ...] = ()
     persisted_s: float = 0.0
@@ -55,6 +58,19 @@ class LiveJob:
     def is_placed(self) -> bool:
         """Returns whether the plan gives it GPUs."""
         return self.record.state in PLACED
+
+    def with_training(self) -> JobRecord:
+        """Returns its record with what its last report says."""
+        record, report = self.record, self.trained
+        if report is None:
+            return record
+        self.trained = None
+        return replace(
+            record,
+            samples=report.samples,
+            total_samples=report.total_samples or record.total_samples,
+            iteration_s=report.iteration_s,
+        )
 
     def ran_s(self, now: float) -> float:
         """Returns how long it has run by now, for its time limit."""

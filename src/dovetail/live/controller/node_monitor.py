@@ -287,8 +287,11 @@ class NodeMonitor:
             self._timers.set(Timer.LEASE, node, health.lost_s)
             self._keep_leases()
 
-    def mark_up(self, node: int) -> None:
-        """Notes that the inventory of a node is known; it is not down any more."""
+    def mark_up(self, node: int) -> bool:
+        """Notes that the inventory of a node is known, and returns whether that is new.
+
+        The node is not down any more.
+        """
         health = self.nodes[node]
         was_surveyed, health.is_surveyed = health.is_surveyed, True
         if health.is_down:
@@ -298,6 +301,7 @@ class NodeMonitor:
             self.update_states([node])
         if not was_surveyed:
             self._renew(node)
+        return not was_surveyed
 
     def update_states(self, nodes: Iterable[int]) -> None:
         """Puts new states of nodes into tables, log and journal."""

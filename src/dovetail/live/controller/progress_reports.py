@@ -25,6 +25,8 @@ RATE_SLACK = 0.02
 LENGTH_SLACK = 0.01
 NOISE = 5.0
 """How much wider these tolerances are for real programs, whose iterations vary."""
+RECORDED_OFTEN = 1000
+"""Running jobs whose progress is recorded every `persist_every_s`."""
 PARTED = "pairing undone"
 """Why a job was stopped that a right belief would never have put beside another."""
 
@@ -47,12 +49,9 @@ class ProgressReports:
         if placement is None or job.starting:
             return
         # Not by `write`: a record of each report would be a write a second for each job.
-        job.record = replace(
-            job.record,
-            samples=report.samples,
-            total_samples=report.total_samples or job.record.total_samples,
-            iteration_s=report.iteration_s,
-        )
+        known = 0 if job.trained is None else job.trained.total_samples
+        is_unknown = known and not report.total_samples
+        job.trained = replace(report, total_samples=known) if is_unknown else report
         neighbours = self.gpus.neighbours(row)
         progress = self.meter.heard(
             row,
@@ -71,8 +70,17 @@ class ProgressReports:
         self._believe(job, progress)
         self.tables.learn(self.meter.learner, is_new=progress.news)
         self._check_pairs((row, placement), neighbours)
-        if now >= job.persisted_s + self.rules.persist_every_s:
+        if now >= job.persisted_s + self._persist_every_s:
             self.jobs.write(job, job.record)
+
+    @property
+    def _persist_every_s(self) -> float:
+        """Returns how often progress is recorded: with many running jobs of each more rarely.
+
+        A new controller extrapolates from the record until inventories have told it more.
+        """
+        many = len(self.tables.state.plan.placed) / RECORDED_OFTEN
+        return self.rules.persist_every_s * max(1.0, many)
 
     def _believe(self, job: LiveJob, progress: MeasuredProgress) -> None:
         """Puts measured progress, rate and length into the tables where they differ enough."""

@@ -43,14 +43,21 @@ class Reconciler:
             if self.gpus.usage.changed:
                 self.gpus.usage.changed = False
                 self._wake_blocked()
+            # NOTE: most reports confirm that a job trains on. To step its gang for each took two
+            # thirds of the CPU time of a controller with 2,400 running jobs.
+            heard = self.gangs.take_heard()
             touched = self.gangs.take_touched()
             # All of them first: a worker that just ended may free the GPU that another waits for.
             # Then by number: whoever is asked first gets the GPU, in every run the same.
             for job in touched:
                 self.gpus.update_usage(job)
-            for job in sorted(touched, key=lambda job: job.number):
-                self._reconcile_gang(job)
-                self.outbox.mark(job)
+            steady = {job.number for job in heard}
+            for job in sorted([*touched, *heard], key=lambda job: job.number):
+                if job.number not in steady:
+                    self._reconcile_gang(job)
+                    self.outbox.mark(job)
+                elif job.gang is not None:
+                    self.events.handle(job, job.gang.roster.take_events())
             over, self.terminations.over = self.terminations.over, []
             for job in over:
                 self.admission.over(job)

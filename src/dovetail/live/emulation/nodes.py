@@ -24,7 +24,7 @@ from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
 from dovetail.live.emulation.synthetic_job import SyntheticEvent, SyntheticJob
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import AdoptedWorker, LaunchError, WorkerExit
-from dovetail.wire.agent import AgentOrder, AgentReport, Heartbeat, StartWorker
+from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.codec import WireError
 from dovetail.wire.worker import FromWorker, Saved, ToWorker, Training
 
@@ -208,8 +208,8 @@ class EmulatedNodes:
         return reports + self._settle()
 
     def heartbeats(self, now: float) -> list[AgentReport]:
-        """Returns the signs of life of all nodes."""
-        return [AgentReport(n, alive=Heartbeat(n)) for n in range(len(self._nodes))]
+        """Returns the signs of life of all nodes that are there."""
+        return [node.agent.heartbeat(now) for node in self._nodes if node.agent is not None]
 
     def next_due(self) -> float:
         """Returns when the next thing happens by itself."""
@@ -224,11 +224,7 @@ class EmulatedNodes:
         now, reports = self._now, []
         if self._next_alive_s <= now:
             self._next_alive_s = now + self._alive_s
-            reports += [
-                AgentReport(n, alive=Heartbeat(n))
-                for n, node in enumerate(self._nodes)
-                if node.agent
-            ]
+            reports += self.heartbeats(now)
         while self._heap and self._heap[0][0] <= now:
             due, number = heapq.heappop(self._heap)
             if self._due.get(number) == due:

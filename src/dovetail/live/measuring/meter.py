@@ -64,15 +64,15 @@ class JobMeter:
             counts = counts and report.rate == self.reported_rate
         # Rates from before a change of neighbours or GPUs are of another speed.
         rates = self.rates if self.since_s == since_s else ()
-        return replace(
-            self,
-            generation=report.generation,
-            since_s=since_s,
-            heard_s=now,
-            samples=report.samples,
-            total_samples=report.total_samples or self.total_samples,
-            reported_rate=report.rate,
-            rates=(*rates, report.rate)[-LAST:] if counts else (),
+        return JobMeter(
+            report.generation,
+            since_s,
+            now,
+            report.samples,
+            report.total_samples or self.total_samples,
+            report.rate,
+            (*rates, report.rate)[-LAST:] if counts else (),
+            self.inferred,
         )
 
     def inferring(self, speed: float) -> JobMeter:
@@ -141,7 +141,8 @@ class ReportMeter:
         news = False
         if meter.rates and self._at_work(neighbours, now, since_s):
             news = self.learner.observe(job, placement, neighbours, _reading(report, spec))
-        speed = self.learner.physics.rate(job, placement, neighbours)
+        # The rate alone of a synthetic job is known, whatever is believed of its speed.
+        speed = 0.0 if spec.paced else self.learner.physics.rate(job, placement, neighbours)
         self._meters[job] = meter = meter.inferring(speed)
         solo_rate = self._solo_rate[job] = self._alone(job, meter, spec, speed)
         if not solo_rate:

@@ -17,6 +17,7 @@ from dovetail.core.job import JobTable
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy, heeded, name_of
+from dovetail.core.tenant_limits import TenantLimits
 from dovetail.core.tenants import AccountSpec, queue_of
 from dovetail.live.jobs.job_request import job_request
 from dovetail.wire.spec import INFINITE, JobSpec
@@ -99,9 +100,11 @@ class SubmitLimits:
         """Raises InputError for a job over its limits even if it were alone in the cluster."""
         jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64))
         jobs.append([job_request(spec, 1, 0.0)])
-        tables = Occupancy(self._cluster, jobs)
-        if tables.tenants is None:
+        if TenantLimits.of(self._cluster, jobs) is None:
             return
+        # NOTE: the tables of many nodes take milliseconds to make.
+        tables = Occupancy(self._cluster, jobs)
+        assert tables.tenants is not None
         shape = tables.shape(0)
         over = tables.tenants.over(shape, spec.gpus)
         if over is not None:

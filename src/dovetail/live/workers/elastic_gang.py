@@ -19,7 +19,7 @@ from dovetail.live.workers.gang_events import GangStalled, NoTrainJob
 from dovetail.live.workers.roster import HasRoom, IsFree, Roster
 from dovetail.live.workers.worker_state import Desired, Worker
 from dovetail.wire.agent import WorkerEnded, WorkerReport
-from dovetail.wire.worker import Regroup
+from dovetail.wire.worker import Regroup, Training
 
 STALL_ITERATIONS = 10
 """A job that is silent for as many of its iterations, and for `stall_s`, has stalled."""
@@ -78,6 +78,33 @@ class ElasticGang:
             worker.note_message(now)
         self._heard_of_generation(worker, report, now)
         self._heard_of_training(worker, report)
+
+    def trains_on(self, report: WorkerReport) -> bool:
+        """Returns whether a report only shows progress of a generation that needs nothing.
+
+        Then nothing can follow from it but what the progress is worth.
+        """
+        worker, training = self.roster.workers.get(report.worker), report.training
+        if worker is None or training is None or not self.is_steady:
+            return False
+        in_it = worker.entered == training.generation == self.roster.generation
+        return in_it and worker.trained is not None and report == _progress(report, training)
+
+    @property
+    def is_steady(self) -> bool:
+        """Returns whether the wanted workers, and no others, train in the newest generation."""
+        roster, wanted = self.roster, self.roster.wanted
+        if wanted is None or roster.is_leaving or roster.is_finished or not self.detector.is_calm:
+            return False
+        target, workers = roster.target, roster.workers
+        return (
+            target is not None
+            and roster.formed == roster.generation == target.generation
+            and target.members == wanted.numbers
+            and workers.keys() == set(target.members)
+            and not roster.awaits_memory
+            and all(w.alive and w.stays and w.entered == roster.formed for w in workers.values())
+        )
 
     def _heard_of_generation(self, worker: Worker, report: WorkerReport, now: float) -> None:
         if report.meeting is not None:
@@ -436,6 +463,10 @@ class ElasticGang:
         due.append(self._wanted_s + rules.yield_s)
         due.append(roster.first.unspoken_at_s(roster.workers, rules.silent_s))
         return min((t for t in due if t > now), default=NEVER_S)
+
+
+def _progress(report: WorkerReport, training: Training) -> WorkerReport:
+    return WorkerReport(report.job, report.worker, training=training)
 
 
 def _shows_train_job(report: WorkerReport) -> bool:

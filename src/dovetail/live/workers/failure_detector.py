@@ -57,6 +57,11 @@ class FailureDetector:
         self._suspected_s.clear()
         self._silent_s.clear()
 
+    @property
+    def is_calm(self) -> bool:
+        """Returns whether no generation is suspected."""
+        return not self._suspected_s
+
     def is_broken(self, generation: int) -> bool:
         """Returns whether a generation cannot go on."""
         if generation in self._given_up:

@@ -7,7 +7,7 @@ decides about the workers that no inventory lists.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dovetail.core.units import NEVER_S
 from dovetail.live.node.launcher import LOST_BY_NODE
@@ -42,6 +42,54 @@ def check_inventory(gang: Gang, node: int, rows: Iterable[WorkerState], now: flo
         # The order of a worker that was never reported may not have arrived yet.
         if worker.worker not in seen and (worker.alive or worker.end_s <= now):
             _miss(gang, worker, now)
+
+
+def confirms(gang: Gang, node: int, rows: Sequence[WorkerState], saved_step: int) -> bool:
+    """Returns whether an inventory shows nothing but that the workers of a steady gang go on."""
+    workers = gang.roster.workers
+    if not gang.is_steady or len(rows) != sum(w.node == node for w in workers.values()):
+        return False
+    return all(
+        (worker := workers.get(row.worker)) is not None
+        and worker.node == node
+        and _is_known(gang, worker, row, saved_step)
+        for row in rows
+    )
+
+
+def _is_known(gang: Gang, worker: Worker, row: WorkerState, saved_step: int) -> bool:
+    """Returns whether a running worker said nothing that its gang has not heard."""
+    return (
+        row.exit_code is None
+        and worker.missing_s == NEVER_S
+        and max(row.entered, row.ready) <= worker.entered
+        and max(row.generation, worker.limits_generation) <= worker.limits_confirmed
+        and row.worker in gang.roster.begun
+        and row.left is None
+        and row.finished is None
+        and (row.saved is None or row.saved.step <= saved_step)
+        and _is_heard(gang, worker, row)
+    )
+
+
+def _is_heard(gang: Gang, worker: Worker, row: WorkerState) -> bool:
+    """Returns whether what a worker says of generations is known, but for its progress."""
+    meetings = gang.meetings if isinstance(gang, ElasticGang) else {}
+    return (
+        (row.lost is None or row.lost.generation <= worker.lost)
+        and (row.meeting is None or meetings.get(row.meeting.generation) == row.meeting.address)
+        and (row.training in (None, worker.trained) or gang.trains_on(_training(row)))
+    )
+
+
+def take_training(gang: Gang, row: WorkerState, now: float) -> None:
+    """Takes the progress of a worker, if it has not been reported before."""
+    if row.training is not None and row.training != gang.roster.workers[row.worker].trained:
+        gang.receive(_training(row), now)
+
+
+def _training(row: WorkerState) -> WorkerReport:
+    return WorkerReport(row.job, row.worker, training=row.training)
 
 
 def _take_row(gang: Gang, worker: Worker, row: WorkerState, now: float) -> None:

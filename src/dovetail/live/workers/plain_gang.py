@@ -61,6 +61,21 @@ class PlainGang:
         if worker is not None:
             worker.alive = True
 
+    def trains_on(self, report: WorkerReport) -> bool:
+        """Returns False: a plain process sends no report of its training."""
+        return False
+
+    @property
+    def is_steady(self) -> bool:
+        """Returns whether all wanted processes run."""
+        roster, wanted = self.roster, self.roster.wanted
+        if wanted is None or roster.is_leaving or roster.is_finished:
+            return False
+        is_formed = roster.target is not None and roster.formed == roster.generation
+        workers = roster.workers
+        is_whole = workers.keys() | roster.complete == set(wanted.numbers)
+        return is_formed and is_whole and all(w.alive and w.stays for w in workers.values())
+
     def lose(self, node: int) -> None:
         """Removes the workers on a node that is down; there will be no report of their end."""
         self.roster.lose(node)

@@ -49,6 +49,7 @@ class Learning:
     def _believe(self) -> None:
         """Replaces the belief by one from all that is known now."""
         self._factors = SpeedFactors(self._basis)
+        self._believed: dict[MeasurementKey, tuple[int, int, list[float]]] = {}
         self.physics = measured_physics(self._basis, self._factors)
 
     def observe(
@@ -125,6 +126,7 @@ class Learning:
         key = self._groups.key_of[job]
         if key.own:
             self.measurements.forget(key)
+            self._believed.pop(key, None)
 
     def dump(self) -> str:
         """Returns the measurements of models, as the `stored` of a later controller."""
@@ -159,11 +161,12 @@ class Learning:
     def _alone(self, job: int, placement: Placement, reading: SpeedMeasurement) -> bool:
         """Learns a rate alone; returns whether believed speeds changed."""
         key, gpus = self._groups.key_of[job], placement.gpus
-        before = self._speeds(self._factors, key, placement)
+        # Before the measurement is added: what the factors have not computed yet would contain it.
+        before = [self._spread(key, placement), *self._believed_speeds(key)]
         rate = reading.rate / self._placed(job, placement)
         changed = False
         if self._note(job, self.measurements.saw_rate(key, gpus, rate, placement.nodes)):
-            after = self._speeds(SpeedFactors(self._basis), key, placement)
+            after = [self._spread(key, placement), *self._speeds(SpeedFactors(self._basis), key)]
             changed = any(differs(x, y) for x, y in zip(after, before, strict=True))
         plain = placement.accumulation_steps == 1 and gpus == int(self._jobs.gpus[job])
         if plain and reading.stage_s and reading.iteration_s > 0:
@@ -171,14 +174,23 @@ class Learning:
             changed |= self._note(job, self.measurements.saw_stages(key, gpus, *stages))
         return changed
 
-    def _speeds(
-        self, factors: SpeedFactors, key: MeasurementKey, placement: Placement
-    ) -> list[float]:
-        """Returns believed over prior speeds of a key's kinds, by number of GPUs; and as placed."""
+    def _spread(self, key: MeasurementKey, placement: Placement) -> float:
+        """Returns the believed speed over so many nodes, over that on one."""
+        return self.measurements.spread(key, placement.gpus, placement.nodes)
+
+    def _believed_speeds(self, key: MeasurementKey) -> list[float]:
+        """Returns the believed speeds of a key, computed once for each belief."""
+        kinds, width = len(self._groups.of_key[key]), self._jobs.widest_gpus
+        known = self._believed.get(key)
+        if known is None or known[:2] != (kinds, width):
+            self._believed[key] = known = kinds, width, self._speeds(self._factors, key)
+        return known[2]
+
+    def _speeds(self, factors: SpeedFactors, key: MeasurementKey) -> list[float]:
+        """Returns believed over prior speeds of a key's kinds, by number of GPUs."""
         width, example = self._jobs.widest_gpus, self._groups.example
         rows = (factors.upto(example[kind], width) for kind in self._groups.of_key[key])
-        spread = self.measurements.spread(key, placement.gpus, placement.nodes)
-        return [spread, *(factor for row in rows for factor in row.tolist())]
+        return [factor for row in rows for factor in row.tolist()]
 
     def _beside(
         self, job: int, placement: Placement, neighbour: Neighbour, reading: SpeedMeasurement
