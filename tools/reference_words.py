@@ -67,6 +67,7 @@ EVENTS = {
     "withdrawn": "a waiting job left the queue for a while: held, or to be retried (live)",
     "ended": "a job is over",
     "node": "a node is `up`, `draining` or `down`",
+    "gpus": "GPUs that are `draining` or `down` by themselves, and jobs that may finish there",
     "woke": "the policy had asked to be called now",
     "learned": "measured speeds replaced believed ones (live)",
     "controller": "a controller is `recovering` or `ready` (live)",

@@ -24,6 +24,7 @@ from dovetail.core.messages import (
     Explained,
     Fact,
     Foreseen,
+    GpusChanged,
     Learned,
     Measured,
     NodeChanged,
@@ -236,13 +237,22 @@ class ReplayWorld:
                     self._ready = controller_state == READY
                 case _:
                     self._adjust(fact)
-        if nodes:
-            state.change_nodes(nodes)
+        capacity = self._change_capacity(nodes, instant.events)
         for t, job, placement, rate, from_s, _ in shrunk:
             state.start(job, placement, rate, from_s - t)
         tenants = state.plan.occupancy.tenants
         opens = woke and tenants is not None and instant.t in tenants.edges_s()
-        return Changes(arrived, ended, evicted, capacity=bool(nodes) or opens, woke=woke)
+        return Changes(arrived, ended, evicted, capacity=capacity or opens, woke=woke)
+
+    def _change_capacity(self, nodes: Sequence[tuple[int, str]], events: Sequence[Fact]) -> bool:
+        """Adopts the states of nodes and GPUs; returns whether there are new ones."""
+        closed = [fact for fact in events if isinstance(fact, GpusChanged)]
+        if nodes:
+            self._state.change_nodes(nodes)
+        if closed:
+            # Its jobs are those on GPUs after all other events.
+            self._state.change_gpus(closed[-1].gpus, closed[-1].staying)
+        return bool(nodes or closed)
 
     def _arrive(self, job: int, length_s: float) -> None:
         self._state.arrive(job)
@@ -395,3 +405,5 @@ def _take_over_nodes(state: ClusterState, before: ClusterState) -> None:
     ]
     if changed:
         state.change_nodes(changed)
+    if before.view.cluster.gpu_states:
+        state.change_gpus(before.view.cluster.gpu_states, before.view.staying)

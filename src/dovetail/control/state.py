@@ -7,7 +7,7 @@ are plain lists: the loop reads and writes single entries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sortedcontainers import SortedList
@@ -319,6 +319,17 @@ class ClusterState:
         cluster = self.view.cluster.with_nodes(nodes)
         self.plan.change_nodes(cluster, sorted({node for node, _ in nodes}))
         show(self.view, cluster=cluster)
+
+    def change_gpus(self, states: Sequence[tuple[int, int, str]], staying: Collection[int]) -> None:
+        """Adopts the GPUs that are draining or down, and the jobs that may finish on them.
+
+        No job may be on a GPU that is down.
+        """
+        before = self.view.cluster
+        cluster = before.with_gpus(states)
+        nodes = sorted({node for node, _ in before.gpus_down ^ cluster.gpus_down})
+        self.plan.change_nodes(cluster, nodes)
+        show(self.view, cluster=cluster, staying=frozenset(staying))
 
     def _wait(self, job: int) -> None:
         self.pending_s[job] = self.now

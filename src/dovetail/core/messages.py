@@ -137,6 +137,18 @@ class NodeChanged(NamedTuple):
     state: str
 
 
+class GpusChanged(NamedTuple):
+    """The GPUs that are not up from now on, as (node, GPU, `draining` or `down`); others are up.
+
+    `staying` are the jobs that may finish on them. GPUs go by the names of the plan: one of the
+    node's, not always the one that a user drained.
+    """
+
+    t: float
+    gpus: tuple[tuple[int, int, str], ...]
+    staying: tuple[int, ...] = ()
+
+
 class Woke(NamedTuple):
     """The policy asked to be called at this time."""
 
@@ -202,6 +214,7 @@ Fact = (
     | Withdrawn
     | Ended
     | NodeChanged
+    | GpusChanged
     | Woke
     | Learned
     | ControllerChanged
@@ -222,6 +235,7 @@ KINDS: Mapping[str, type[Fact]] = {
     "withdrawn": Withdrawn,
     "ended": Ended,
     "node": NodeChanged,
+    "gpus": GpusChanged,
     "woke": Woke,
     "learned": Learned,
     "controller": ControllerChanged,

@@ -92,6 +92,8 @@ class FactLines:
             "node": lambda node: f',"node":{node}',
             "epoch": lambda epoch: f',"epoch":{epoch}',
             "reasons": self._reasons,
+            "gpus": lambda gpus: f',"gpus":{json.dumps(gpus, separators=(",", ":"))}',
+            "staying": lambda jobs: f',"staying":[{",".join(map(name, jobs))}]' if jobs else "",
         }
         self._lines: dict[type[Fact], Callable[..., str]] = {
             cls: partial(_line, kind, [formats[field] for field in cls._fields[1:]])
@@ -373,5 +375,7 @@ _PARSERS: dict[str, Callable[[_Record, Mapping[str, int]], object]] = {
     "node": lambda r, _: int(r["node"]),
     "epoch": lambda r, _: int(r["epoch"]),
     "reasons": _parse_reasons,
+    "gpus": lambda r, _: tuple((int(node), int(gpu), str(state)) for node, gpu, state in r["gpus"]),
+    "staying": lambda r, index_of: tuple(index_of.get(str(j), -1) for j in r.get("staying", ())),
 }
 """The parser of each field of a fact; docs/reference/event-log describes the records."""

@@ -6,7 +6,7 @@ its change, would make a log that cannot be replayed. Changes that concern the p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dovetail.control.state import ClusterState, JobProgress
 from dovetail.core import messages as facts
@@ -192,6 +192,13 @@ class RecordedTables:
     def record_nodes(self, nodes: Sequence[tuple[int, str]]) -> None:
         """Records states of nodes in the log, where it has others."""
         self._log.fact(*(facts.NodeChanged(self.now, node, state) for node, state in nodes))
+        self._capacity = True
+
+    def change_gpus(self, gpus: Sequence[tuple[int, int, str]], staying: Collection[int]) -> None:
+        """Sets which GPUs are draining or down, and the jobs that may finish there."""
+        jobs = tuple(sorted(staying))
+        self.state.change_gpus(gpus, jobs)
+        self._log.fact(facts.GpusChanged(self.now, tuple(gpus), jobs))
         self._capacity = True
 
     # Recovery. A replay restores its tables in the same way; facts are what it cannot derive.

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dovetail.core.messages import Reason
 from dovetail.core.units import LONG_AGO_S, NEVER_S
+from dovetail.live.controller.drains import Drains
 from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.node_monitor import NodeMonitor
@@ -32,6 +33,7 @@ class StatusPublisher:
         tables: RecordedTables,
         gpus: GpuMap,
         monitor: NodeMonitor,
+        drains: Drains,
         policy: str,
         every_s: float,
     ) -> None:
@@ -39,6 +41,7 @@ class StatusPublisher:
         self._tables = tables
         self._gpus = gpus
         self._monitor = monitor
+        self._drains = drains
         self._every_s = every_s
         self._published_s = LONG_AGO_S
         self._decision = StatusSnapshot(LONG_AGO_S, policy, LONG_AGO_S, nodes=())
@@ -120,6 +123,7 @@ class StatusPublisher:
                 cluster.group_of(node).gpu_type,
                 tuple(q for q, groups in owners if cluster.group_of(node).name not in groups),
                 health.lost_s,
+                self._drains.notes(node),
             )
             for node, health in enumerate(self._monitor.nodes)
         )

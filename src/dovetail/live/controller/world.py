@@ -19,6 +19,7 @@ from dovetail.core.units import NEVER_S
 from dovetail.core.view import View, show
 from dovetail.live.controller.admission import Admission
 from dovetail.live.controller.agent_reports import AgentReports
+from dovetail.live.controller.drains import Drains
 from dovetail.live.controller.gang_event_handler import GangEventHandler
 from dovetail.live.controller.gang_members import GangMembers
 from dovetail.live.controller.gpu_map import GpuMap
@@ -52,6 +53,7 @@ from dovetail.live.edges.protocols import (
     StoredState,
     StoreError,
 )
+from dovetail.live.jobs.drain_reason import note_of
 from dovetail.live.jobs.lifecycle import Transition
 from dovetail.live.jobs.status_snapshot import StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
@@ -96,6 +98,7 @@ class LiveWorld:
         gpus = GpuMap(state, jobs)
         self._outbox = outbox = Outbox(jobs, gangs, gpus, timers, edges.post, rules, epoch)
         self._monitor = monitor = NodeMonitor(tables, log, outbox, timers, rules, epoch)
+        self._drains = drains = Drains(jobs, tables, log, gpus, monitor, policy.powers)
         self._members = members = GangMembers(jobs, gangs, tables, gpus, timers)
         self._terminations = terminations = Terminations(
             jobs, gangs, tables, gpus, members, timers, meter, rules
@@ -108,7 +111,7 @@ class LiveWorld:
         self._leases = leases = Leases(jobs, gangs, monitor, terminations, admission)
         self._plans = PlanApplier(jobs, gangs, tables, gpus, members, leases)
         self._publisher = publisher = StatusPublisher(
-            jobs, tables, gpus, monitor, name_of(policy), rules.publish_every_s
+            jobs, tables, gpus, monitor, drains, name_of(policy), rules.publish_every_s
         )
         self._reports = reports = AgentReports(
             jobs, gangs, tables, gpus, log, members, terminations, leases, publisher, outbox
@@ -128,14 +131,17 @@ class LiveWorld:
         self._time_written_s = self._ask_s = tables.now
         log.fact(ControllerChanged(tables.now, epoch, RECOVERING, spell(policy)))
         self._restore(recovered, Recovery(jobs, gangs, tables, gpus, timers, members, admission))
-        text = dict(recovered.meta).get(POLICY_MEMORY, "")
-        self._memory = PolicyMemory(policy, jobs, log, text, tables.now)
+        self._memory = self._recall(policy, dict(recovered.meta).get(POLICY_MEMORY, ""))
+
+    def _recall(self, policy: Policy, text: str) -> PolicyMemory:
+        return PolicyMemory(policy, self._jobs, self._log, text, self._tables.now)
 
     def _restore(self, recovered: StoredState, recovery: Recovery) -> None:
         """Restores the state of the last controller, and messages that it wrote no entry for."""
         recovery.restore_gangs(recovered.jobs)
         self._leases.restore()
         self._monitor.begin(dict(recovered.meta), recovered.now_s)
+        self._drains.begin(dict(recovered.meta))
         recovery.restore_waiting()
         # If all nodes are down, jobs that ran wait from now on, like those that waited before.
         self._reports.settle()
@@ -167,6 +173,7 @@ class LiveWorld:
         while True:
             # Before the entry: the decision of this instant, or the recovery, has touched gangs.
             self._reconciler.reconcile()
+            self._drains.settle()
             self._commit()
             if self._is_over():
                 return False
@@ -208,6 +215,7 @@ class LiveWorld:
         for timer, number in self._timers.due(self._tables.now):
             self._expire(timer, number)
         self._reconciler.reconcile()
+        self._drains.settle()
 
     def _may_ask(self) -> bool:
         """Returns whether anything concerns the policy, and it can be asked."""
@@ -251,7 +259,11 @@ class LiveWorld:
 
     def _take_request(self, request: Request) -> None:
         if request.verb in ("drain", "undrain"):
-            self._monitor.drain(request.node, undo=request.verb == "undrain")
+            note = note_of(request.argument, self._tables.now)
+            if request.verb == "drain":
+                self._drains.add(request.node, note)
+            else:
+                self._drains.remove(request.node, note.gpu)
             self._log.answer(request.seq)
         elif request.verb == "down":
             if request.argument == "drain":

@@ -144,6 +144,11 @@ def _closed_text(snapshot: StatusSnapshot) -> list[str]:
             more = f" and {len(nodes) - AHEAD_SHOWN} more" if len(nodes) > AHEAD_SHOWN else ""
             are = "nodes are" if len(nodes) > 1 else "node is"
             texts.append(f"{len(nodes)} {are} {state}: {', '.join(nodes[:AHEAD_SHOWN])}{more}")
+    gpus = [f"{n.node}:{gpu}" for n in snapshot.nodes for gpu in n.drained_gpus]
+    if gpus:
+        more = f" and {len(gpus) - AHEAD_SHOWN} more" if len(gpus) > AHEAD_SHOWN else ""
+        are = "GPUs are" if len(gpus) > 1 else "GPU is"
+        texts.append(f"{len(gpus)} {are} drained: {', '.join(gpus[:AHEAD_SHOWN])}{more}")
     return texts
 
 

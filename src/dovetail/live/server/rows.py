@@ -117,7 +117,7 @@ def is_closed_to(job: StoredJob, index: SnapshotIndex) -> bool:
     """True if a job in the queue fits on all nodes together, and not on those that are up."""
     spec, needed = job.spec, job.spec.min_gpus
     nodes = [n for n in index.snapshot.nodes if n.suits(spec.queue, spec.gpu_type)]
-    up = sum(len(n.gpus) for n in nodes if n.state == UP)
+    up = sum(len(n.gpus) - len(n.drained_gpus) for n in nodes if n.state == UP)
     return job.number in index.rank and up < needed <= sum(len(n.gpus) for n in nodes)
 
 
@@ -201,6 +201,7 @@ def node_rows(snapshot: StatusSnapshot) -> tuple[NodeRow, ...]:
             called=tuple(tuple(names[job] for job in on) for on in jobs),
             silent_s=-1.0 if heard_s == LONG_AGO_S else max(0.0, snapshot.now_s - heard_s),
             gpu_type=node.gpu_type,
+            drains=node.drains,
         )
         rows.append(row)
     return tuple(rows)
