@@ -34,13 +34,16 @@ START_REASONS = {
     "GpuMemoryHeld": "`CONFIGURING`: the driver has not yet freed the memory of an earlier worker",
 }
 
-NOT_REASONS = {"NaN", "Dove", "NvmlDevice"}
+NOT_REASONS = {"NaN", "Dove", "NvmlDevice", "NvmlEventSet"}
 """Words in the code of the controller that only look like reasons."""
 
 ENVIRONMENT = {
     "DOVETAIL_HOME": ("commands", "the cluster's folder, where `--home` is not given"),
     "DOVETAIL_DATA": ("commands, tests", "the folder of public traces and profiles"),
-    "DOVETAIL_JOB": ("every job", "the job's number"),
+    "DOVETAIL_JOB": ("every job, prolog and epilog", "the job's number"),
+    "DOVETAIL_USER": ("prolog and epilog", "the owner of the job"),
+    "DOVETAIL_GPUS": ("prolog and epilog", "the job's GPUs on the node, by UUID or slot"),
+    "DOVETAIL_WORKDIR": ("prolog and epilog", "the working directory of the job"),
     "DOVETAIL_SOCKET": ("training worker", "the agent's socket; without it a script runs alone"),
     "DOVETAIL_WORKER": ("training worker", "`job/number`"),
     "DOVETAIL_TOKEN": ("training worker", "the secret the agent knows it by"),

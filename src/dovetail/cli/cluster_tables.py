@@ -146,6 +146,9 @@ def nodes_lines(nodes: Sequence[NodeRow], width: int) -> list[Line]:
         )
         cells.append(row_cells)
     notes = [_drain_line(node.node, note) for node in nodes for note in node.drains]
+    notes += [
+        ((f"node {node.node}, {warning}", "yellow"),) for node in nodes for warning in node.warnings
+    ]
     return [*table_lines([_COLUMNS[name] for name in names], cells, width), *notes]
 
 

@@ -25,6 +25,7 @@ from dovetail.cli.cluster_options import (
     shown_option,
 )
 from dovetail.cli.options import belief_options
+from dovetail.cli.site_options import site_options, site_scripts
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ STEP = "start: "
 )
 @shown_option("--switching", default="restart:5", help="Cost of switching jobs.")
 @belief_options
+@site_options
 @click.option(
     "--listen", default="", help="Also listen on 127.0.0.1:PORT, with the folder's token."
 )
@@ -77,6 +79,11 @@ def up(
     as_json: bool,
     policy: str,
     engine: str,
+    health_check: str,
+    health_every: float,
+    prolog: str,
+    epilog: str,
+    script_limit: float,
     listen: str,
     allow_sharing_between_users: bool,
     fresh: bool,
@@ -105,17 +112,16 @@ def up(
     if listen and not loopback_address(listen)[1]:
         raise InputError(f"--listen {listen}", "it needs a port", "as in 127.0.0.1:7077")
     home = home.expanduser().absolute()
-    profiles = tuple(str(Path(path).absolute()) for path in option_texts["profiles"])
-    file = option_texts.get("cluster", "")
-    option_texts["cluster"] = str(Path(file).absolute()) if file else ""
     context = click.get_current_context()
     last = {} if fresh else up_options.recalled(home, context)
     policy, engine = str(last.get("policy", policy)), str(last.get("engine", engine))
-    remembered = {name: value for name, value in last.items() if name not in ("policy", "engine")}
-    texts = cast("OptionTexts", {**option_texts, "profiles": profiles, **remembered})
+    given = (health_check, health_every, prolog, epilog, script_limit)
+    scripts = site_scripts(*up_options.with_recalled(last, up_options.SCRIPTS, given))
+    remembered = {name: last[name] for name in last if name in up_options.OF_RUN}
+    texts = cast("OptionTexts", {**_absolute(option_texts), **remembered})
     if last:
         click.echo(f"options of the last start: {up_options.words(last)}", err=True)
-    request = UpRequest(home, policy, engine, texts, listen, allow_sharing_between_users)
+    request = UpRequest(home, policy, engine, texts, listen, allow_sharing_between_users, scripts)
     with reporting(report_fd):
         check(request)
     for note in notes_of(EngineSpec.parse(engine)):
@@ -125,6 +131,14 @@ def up(
             _serve(request, as_json)
     else:
         _start(request, as_json)
+
+
+def _absolute(texts: OptionTexts) -> OptionTexts:
+    """Returns options with the paths of files that the controller finds wherever it runs."""
+    profiles = tuple(str(Path(path).absolute()) for path in texts["profiles"])
+    file = texts.get("cluster", "")
+    cluster = str(Path(file).absolute()) if file else ""
+    return {**texts, "profiles": profiles, "cluster": cluster}
 
 
 @contextmanager
@@ -159,7 +173,13 @@ def _serve(request: UpRequest, as_json: bool) -> None:
 
     def ready(server: Server) -> None:
         up_options.keep(
-            request.home, {"policy": request.policy, "engine": request.engine, **request.options}
+            request.home,
+            {
+                "policy": request.policy,
+                "engine": request.engine,
+                **request.options,
+                **request.scripts.options,
+            },
         )
         _print_up(request, server.address, as_json, os.getpid())
 
@@ -235,7 +255,7 @@ def _words(request: UpRequest) -> list[str]:
     words = ["up", "--fresh", "--foreground", "--home", str(request.home)]
     words += ["--policy", request.policy, "--engine", request.engine, "--listen", request.listen]
     words += ["--allow-sharing-between-users"] * request.share_between_users
-    for name, value in request.options.items():
+    for name, value in {**request.options, **request.scripts.options}.items():
         for one in value if isinstance(value, tuple | list) else (value,):
             words += [f"--{name.replace('_', '-')}", str(one)]
     return words

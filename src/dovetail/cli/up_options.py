@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -12,12 +12,14 @@ from click.core import ParameterSource
 from dovetail.core.errors import InputError
 
 FILE = "up.json"
-REMEMBERED = (
-    *("policy", "engine", "cluster", "forecast", "belief", "placement", "switching", "physics"),
+OF_RUN = (
+    *("cluster", "forecast", "belief", "placement", "switching", "physics"),
     *("profiles", "interference", "cycle", "without", "seed"),
 )
+SCRIPTS = ("health_check", "health_every", "prolog", "epilog", "script_limit")
+REMEMBERED = ("policy", "engine", *OF_RUN, *SCRIPTS)
 """The options in the file. --listen and sharing open the cluster to others: never implied."""
-_KINDS = {"seed": int, "profiles": list}
+_KINDS = {"seed": int, "profiles": list, "health_every": float, "script_limit": float}
 """Types of the options that are not texts."""
 
 
@@ -41,6 +43,16 @@ def recalled(home: Path, context: click.Context) -> dict[str, object]:
         if name in last and not explicit and last[name] != context.params[name]:
             options[name] = last[name]
     return options
+
+
+def with_recalled(
+    last: Mapping[str, object], names: Sequence[str], given: tuple[str, float, str, str, float]
+) -> tuple[str, float, str, str, float]:
+    """Returns the options of the scripts, those of the last start where the command has none."""
+    check, every, prolog, epilog, limit = (
+        last.get(name, value) for name, value in zip(names, given, strict=True)
+    )
+    return str(check), float(str(every)), str(prolog), str(epilog), float(str(limit))
 
 
 def words(options: Mapping[str, object]) -> str:

@@ -294,6 +294,29 @@ class Heartbeat:
     sent_s: float = -1.0
 
 
+FATAL, DRAIN, WARNING = "fatal", "drain", "warning"
+"""What a fault means: jobs there cannot go on; they may end, and no other starts; nothing yet."""
+DEVICE, CHECK = "device", "check"
+"""Who found a fault: the driver of a GPU, or a script of the site."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFault:
+    """What is wrong with a GPU of a node, or (`gpu` is -1) with the node, in one line."""
+
+    gpu: int
+    source: str
+    severity: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """All faults that a node has now. One that is not in it any more is over."""
+
+    faults: tuple[NodeFault, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class AgentReport:
     """A report of a node's agent: one of the fields is set."""
@@ -305,6 +328,7 @@ class AgentReport:
     said: WorkerReport | None = None
     alive: Heartbeat | None = None
     deferred: WorkerDeferred | None = None
+    health: HealthReport | None = None
 
 
 def looser_bound(one: int, other: int) -> int:

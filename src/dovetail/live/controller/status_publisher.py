@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from dovetail.core.messages import Reason
 from dovetail.core.units import LONG_AGO_S, NEVER_S
-from dovetail.live.controller.drains import Drains
 from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
+from dovetail.live.controller.node_faults import NodeFailures
 from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.jobs.status_snapshot import (
@@ -33,7 +33,7 @@ class StatusPublisher:
         tables: RecordedTables,
         gpus: GpuMap,
         monitor: NodeMonitor,
-        drains: Drains,
+        faults: NodeFailures,
         policy: str,
         every_s: float,
     ) -> None:
@@ -41,7 +41,7 @@ class StatusPublisher:
         self._tables = tables
         self._gpus = gpus
         self._monitor = monitor
-        self._drains = drains
+        self._faults = faults
         self._every_s = every_s
         self._published_s = LONG_AGO_S
         self._decision = StatusSnapshot(LONG_AGO_S, policy, LONG_AGO_S, nodes=())
@@ -123,7 +123,8 @@ class StatusPublisher:
                 cluster.group_of(node).gpu_type,
                 tuple(q for q, groups in owners if cluster.group_of(node).name not in groups),
                 health.lost_s,
-                self._drains.notes(node),
+                self._faults.drains.notes(node),
+                self._faults.warnings(node),
             )
             for node, health in enumerate(self._monitor.nodes)
         )

@@ -18,7 +18,7 @@ from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.jobs.lifecycle import Transition
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.measuring.meter import ReportMeter
-from dovetail.live.node.launcher import NEVER_RUNS
+from dovetail.live.node.launcher import BY_NODE, NEVER_RUNS
 from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import WorkerEnded
 
@@ -93,6 +93,8 @@ class WorkerLoss:
         from_outside = bool(death.why) or state_lost or code in OUTSIDE
         reason = _reason(death, no_memory=no_memory, state_lost=state_lost)
         detail = _how_it_ended(death)
+        # A node that fails its prolog is drained, and the job is no worse for it.
+        is_counted = is_counted or death.why.startswith(BY_NODE)
         # With a newer checkpoint a retry repeats nothing, so even a bug makes progress.
         resumes = job.spec.trains and record.has_newer_checkpoint
         if resumes:

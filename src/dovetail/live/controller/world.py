@@ -28,6 +28,7 @@ from dovetail.live.controller.job_dependencies import JobDependencies
 from dovetail.live.controller.leases import Leases
 from dovetail.live.controller.live_gangs import Launches, LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
+from dovetail.live.controller.node_faults import NodeFailures
 from dovetail.live.controller.node_loss import NodeLoss
 from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.controller.outbox import Outbox
@@ -87,8 +88,7 @@ class LiveWorld:
     ) -> None:
         self._edges = edges
         self._rules = rules = rules or Rules()
-        state.now = max(recovered.now_s, edges.clock.now())
-        show(state.view, now=state.now)
+        _set_clock(state, max(recovered.now_s, edges.clock.now()))
         epoch = recovered.epoch
         self._jobs = jobs = LiveJobs()
         self._gangs = gangs = LiveGangs(launches, rules)
@@ -110,8 +110,9 @@ class LiveWorld:
         )
         self._leases = leases = Leases(jobs, gangs, monitor, terminations, admission)
         self._plans = PlanApplier(jobs, gangs, tables, gpus, members, leases)
+        self._faults = faults = NodeFailures(jobs, tables, log, gpus, drains, terminations)
         self._publisher = publisher = StatusPublisher(
-            jobs, tables, gpus, monitor, drains, name_of(policy), rules.publish_every_s
+            jobs, tables, gpus, monitor, faults, name_of(policy), rules.publish_every_s
         )
         self._reports = reports = AgentReports(
             jobs, gangs, tables, gpus, log, members, terminations, leases, publisher, outbox
@@ -142,6 +143,7 @@ class LiveWorld:
         self._leases.restore()
         self._monitor.begin(dict(recovered.meta), recovered.now_s)
         self._drains.begin(dict(recovered.meta))
+        self._faults.begin(dict(recovered.meta))
         recovery.restore_waiting()
         # If all nodes are down, jobs that ran wait from now on, like those that waited before.
         self._reports.settle()
@@ -250,12 +252,20 @@ class LiveWorld:
                     self._take_request(message)
                 case AgentReport():
                     if self._monitor.heard(message.node):
-                        self._reports.take(message)
+                        self._hear(message)
                 case NodeLost():
                     # Silence decides; a broken connection may be back in a moment.
                     pass
                 case NodeGone():
                     self._node_loss.take_gone(message.node)
+
+    def _hear(self, report: AgentReport) -> None:
+        if report.health is None:
+            self._reports.take(report)
+        elif self._gangs.settled:
+            # Before, the workers of the jobs are not known; agents repeat what they found.
+            self._faults.take(report.node, report.health)
+            self._publisher.changed = True
 
     def _take_request(self, request: Request) -> None:
         if request.verb in ("drain", "undrain"):
@@ -387,3 +397,8 @@ class LiveWorld:
             self._tables.state.reorder(decision.order)
         self._memory.note(decision.memory)
         self._publisher.decided()
+
+
+def _set_clock(state: ClusterState, now: float) -> None:
+    state.now = now
+    show(state.view, now=now)

@@ -18,9 +18,12 @@ from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import Devices, store_names, stored_names
 from dovetail.live.engines.engine import worker_socket
 from dovetail.live.engines.gpu_release import GpuRelease
+from dovetail.live.engines.health_monitor import HealthMonitor
 from dovetail.live.engines.keeper import KeeperOrder
 from dovetail.live.engines.nvml import VISIBLE
 from dovetail.live.engines.processes import ProcessLauncher, ProcessSettings
+from dovetail.live.engines.site_scripts import FILE as SITE
+from dovetail.live.engines.site_scripts import JobScripts
 from dovetail.live.engines.task_environment import NAMES, task_environment
 from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.jobs.lineage import lineage_folder
@@ -51,8 +54,9 @@ class LocalProcessSettings(ProcessSettings):
         environ: Mapping[str, str] = os.environ,
         release: GpuRelease | None = None,
         lease: StoredLease | None = None,
+        scripts: JobScripts | None = None,
     ) -> None:
-        self._lease = lease
+        self._lease, self._scripts = lease, scripts
         self._devices, self._socket, self._groups = devices, socket, groups
         self._release = release
         self._inherited = {
@@ -62,7 +66,10 @@ class LocalProcessSettings(ProcessSettings):
         }
 
     def must_wait(self, order: StartWorker) -> str:
-        """Returns on which GPUs the memory of an earlier worker is not free yet, if on any."""
+        """Returns what a worker waits for: the site's scripts, or memory that is not free yet."""
+        waits = self._scripts.must_wait(order) if self._scripts is not None else ""
+        if waits:
+            return waits
         busy = self._release.held(order.all_gpus) if self._release is not None else ()
         if not busy:
             return ""
@@ -72,6 +79,8 @@ class LocalProcessSettings(ProcessSettings):
     def prepare(self, order: StartWorker, token: str) -> KeeperOrder:
         """Returns what the keeper of a worker needs; variables of the job go before inherited."""
         prepared = super().prepare(order, token)
+        if self._scripts is not None:
+            self._scripts.started(order.job, order.worker)
         if self._lease is not None:
             prepared["lease"] = str(self._lease.path)
         environment = prepared["environment"] = {
@@ -124,6 +133,8 @@ class LocalProcessSettings(ProcessSettings):
 
     def limit(self, order: StartWorker) -> None:
         """Changes weight and memory bound of a running worker on a CPU slot."""
+        if self._scripts is not None:
+            self._scripts.started(order.job, order.worker)
         if self._release is not None:
             self._release.adopted((order.job, order.worker), order.all_gpus)
         self._groups.limit(*_bounds(order))
@@ -134,6 +145,8 @@ class LocalProcessSettings(ProcessSettings):
 
     def clear(self, job: int, worker: int) -> None:
         """Removes the control groups of a worker that has ended."""
+        if self._scripts is not None:
+            self._scripts.ended(job, worker)
         if self._release is not None:
             self._release.ended((job, worker))
         self._groups.remove(f"{job}-{worker}")
@@ -227,6 +240,7 @@ class LocalNodes:
         self._reports: list[AgentReport] = []
         self._groups = groups
         self._hubs: list[WorkerHub] = []
+        self._healths: list[HealthMonitor] = []
         self._launchers: list[ProcessLauncher] = []
         self.agents: list[Agent] = []
         for node, (folder, have) in enumerate(zip(folders, devices, strict=True)):
@@ -243,7 +257,10 @@ class LocalNodes:
         hub = WorkerHub(self._loop, socket, self._clock, receive)
         release = GpuRelease.open(devices.names) if devices.are_gpus else None
         lease = StoredLease(folder / "lease.json") if self._leased else None
-        setting = LocalProcessSettings(devices, socket, self._groups, release=release, lease=lease)
+        health = HealthMonitor(node, folder.parent / SITE, folder / "site", devices)
+        setting = LocalProcessSettings(
+            devices, socket, self._groups, release=release, lease=lease, scripts=health.scripts
+        )
         launcher = ProcessLauncher(folder / "workers", setting, hub.send, hub.drain, self._home)
         fence = StoredFence(folder / "fence.json")
         agent = Agent(node, devices.names, launcher, fence=fence, lease=lease)
@@ -257,6 +274,8 @@ class LocalNodes:
             )
         store_names(folder, devices.names)
         hub.attach(agent)
+        health.scripts.finish_adopting()
+        self._healths.append(health)
         # The loop wakes when a worker ends; `tick` then polls.
         self._loop.watch(launcher.fileno(), selectors.EVENT_READ, lambda _: None)
         self._hubs.append(hub)
@@ -274,7 +293,9 @@ class LocalNodes:
         ticked = [report for agent in self.agents for report in agent.tick(now)]
         # Polling for ends reads the last messages of workers, which are reported first.
         reports, self._reports = self._reports, []
-        return [*reports, *ticked]
+        # First of all: a job that its node failed must not be started there again.
+        found = [report for health in self._healths for report in health.tick()]
+        return [*found, *reports, *ticked]
 
     def heartbeats(self, now: float) -> list[AgentReport]:
         """Returns the signs of life of all agents."""
@@ -296,6 +317,8 @@ class LocalNodes:
 
     def close(self) -> None:
         """Closes everything; workers live on."""
+        for health in self._healths:
+            health.close()
         for hub in self._hubs:
             hub.close()
         for launcher in self._launchers:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-USER, DEVICE, CHECK = "user", "device", "check"
-"""Who drains: a user, the driver's report of a GPU, a script of the site."""
+USER = "user"
 REASON_MAX = 200
 
 
@@ -15,8 +13,9 @@ REASON_MAX = 200
 class DrainReason:
     """Why a node (`gpu` is -1) or one GPU of it takes no new jobs.
 
-    `source` is who drains: `user`, `device` or `check`; `by` the name of the user, or what found
-    the fault. A `check` takes its drain back when it succeeds again, nobody else but a user does.
+    `source` is who drains: a `user`, a `device` by its driver, or a script of the site (`check`,
+    `prolog`, `epilog`); `by` the name of the user, or what found the fault. A `check` takes its
+    drain back when it succeeds again; all others stay until a user undoes them.
     """
 
     gpu: int = -1
@@ -58,7 +57,3 @@ def restored(values: object) -> tuple[int, DrainReason] | None:
         case [int(node), int(gpu), str(source), str(reason), str(by), float() | int() as since_s]:
             return node, DrainReason(gpu, source, reason, by, float(since_s))
     return None
-
-
-Notes = Mapping[str, DrainReason]
-"""The notes of one node or GPU by their source."""

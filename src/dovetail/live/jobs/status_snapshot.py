@@ -38,6 +38,7 @@ class NodeStatus:
     closed_to: tuple[str, ...] = ()
     lost_s: float = NEVER_S
     drains: tuple[DrainReason, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def drained_gpus(self) -> tuple[int, ...]:

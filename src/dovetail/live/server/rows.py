@@ -202,6 +202,7 @@ def node_rows(snapshot: StatusSnapshot) -> tuple[NodeRow, ...]:
             silent_s=-1.0 if heard_s == LONG_AGO_S else max(0.0, snapshot.now_s - heard_s),
             gpu_type=node.gpu_type,
             drains=node.drains,
+            warnings=node.warnings,
         )
         rows.append(row)
     return tuple(rows)

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import sleep, time
 
@@ -27,6 +27,8 @@ from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import MEASURED, Edges, Incoming, StoredState
 from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
 from dovetail.live.engines.engine import Engine, EngineSpec, check_sockets
+from dovetail.live.engines.site_scripts import FILE as SITE
+from dovetail.live.engines.site_scripts import NodeScripts
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
@@ -40,7 +42,7 @@ from dovetail.live.store.group_commit import GroupCommit
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import LIVE, StoreReader
 from dovetail.live.store.store import Store
-from dovetail.live.system.private_file import is_gone
+from dovetail.live.system.private_file import is_gone, make_private_folder
 from dovetail.live.workers.rules import Rules
 from dovetail.physics.beliefs.measurements import Measurements
 from dovetail.study.option_texts import OptionTexts
@@ -73,12 +75,16 @@ class UpRequest:
     options: OptionTexts
     listen: str = ""
     share_between_users: bool = False
+    scripts: NodeScripts = field(default_factory=NodeScripts)
 
 
 def check(request: UpRequest) -> None:
     """Raises InputError for a request that cannot work; starts nothing."""
     folder = _make_folder(request)
     engine = Engine(request.engine, folder.home, dict(request.options))
+    if engine.paced and request.scripts.names:
+        option = f"--{request.scripts.names[0].replace('_', '-')}"
+        raise InputError(option, "emulated nodes run no scripts", "leave it out")
     cluster = _with_tenants(request, engine, 0.0)
     scheduler = build_scheduler(request.policy, cluster, request.options, stated_s=lambda job: 0.0)
     if ignored := unheeded(cluster, scheduler.policy):
@@ -126,6 +132,8 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
         )
         # Before the agents start: later, jobs would wait for the compiler and a watchdog count it.
         warm_up(request.policy, engine.cluster, request.options)
+        make_private_folder(folder.home / "nodes")
+        request.scripts.write(folder.home / "nodes" / SITE)
         LOG.info("start: starting the agents of %s", request.engine)
         sys.setswitchinterval(SWITCH_S)
         _control(request, folder, engine, scheduler, lengths, store, recovered, ready)

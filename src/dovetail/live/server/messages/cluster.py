@@ -52,6 +52,7 @@ class NodeRow:
     silent_s: float = 0.0
     gpu_type: str = ""
     drains: tuple[DrainReason, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,88 @@
+"""The options of `dovetail up` for the scripts of a site: a health check, a prolog, an epilog."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from dovetail.core.errors import InputError
+
+if TYPE_CHECKING:
+    from dovetail.live.engines.site_scripts import NodeScripts
+
+F = TypeVar("F", bound=Callable[..., object])
+_OPTIONS = (
+    click.option(
+        "--health-check",
+        default="",
+        metavar="FILE",
+        help="Script that runs on each node; a node is drained while it fails. [default: none]",
+    ),
+    click.option(
+        "--health-every",
+        default=60.0,
+        type=click.FloatRange(1.0),
+        help="Seconds between runs of the health check.",
+    ),
+    click.option(
+        "--prolog",
+        default="",
+        metavar="FILE",
+        help="Script that runs on each node of a job before its first worker. [default: none]",
+    ),
+    click.option(
+        "--epilog",
+        default="",
+        metavar="FILE",
+        help="Script that runs on each node of a job after its last worker. [default: none]",
+    ),
+    click.option(
+        "--script-limit",
+        default=60.0,
+        type=click.FloatRange(1.0),
+        help="Seconds after which such a script is killed, and has failed.",
+    ),
+)
+
+
+def site_options(command: F) -> F:
+    """Adds the options to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def site_scripts(
+    health_check: str, health_every: float, prolog: str, epilog: str, script_limit: float
+) -> NodeScripts:
+    """Returns the scripts that the options name. Raises InputError for one that cannot run."""
+    from dovetail.live.engines.site_scripts import NodeScripts
+
+    return NodeScripts(
+        _script("--health-check", health_check),
+        _script("--prolog", prolog),
+        _script("--epilog", epilog),
+        health_every,
+        script_limit,
+    )
+
+
+def _script(option: str, text: str) -> str:
+    if not text:
+        return ""
+    path = Path(text).expanduser().absolute()
+    where = f"{option} {path}"
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise InputError(where, str(error.strerror)) from None
+    if not (stat.S_ISREG(mode) and os.access(path, os.X_OK)):
+        raise InputError(where, "is not an executable file", f"chmod +x {path}")
+    if mode & stat.S_IWOTH:
+        raise InputError(where, "can be changed by every user", f"chmod o-w {path}")
+    return str(path)
