@@ -60,6 +60,7 @@ ENVIRONMENT = {
 
 EVENTS = {
     "submitted": "a job joined the queue",
+    "avoided": "a job is kept off nodes that failed it, until it is placed again (live)",
     "started": "a job was placed",
     "switched": "GPUs that were being prepared joined a job",
     "shrunk": "a job lost GPUs with a node and trains on",

@@ -263,13 +263,29 @@ def test_the_sites_scripts_run_on_each_node_and_drain_one_that_is_bad(
     cluster.until(lambda: "epilog" in log.read_text(), "no epilog ran")
     assert log.read_text() == f"prolog {job}\nepilog {job}\n"
     bad.touch()
-    cluster.until(lambda: len(drains(failed)) == 2, "the check drained nothing")
+    cluster.until(
+        lambda: len(drains(failed)) == 2 and bool(drains(1 - failed)), "the check drained nothing"
+    )
     assert [d["reason"] for d in drains(1 - failed)] == ["health check: no scratch"]
     bad.unlink()
     cluster.until(lambda: drains(1 - failed) == [], "the node was not given back")
     assert "no module" in cluster("nodes").out
     cluster("drain", failed, "--undo")
     cluster.until(lambda: drains(failed) == [], "a user cannot undo it")
+
+
+def test_a_job_that_writes_without_end_keeps_its_newest_output(
+    cluster: Cluster, work: Path
+) -> None:
+    assert "--output-max" in cluster.refused("up", "--output-max", "1K")
+    cluster.up("--engine", "local:1", "--output-max", "64K")
+    (work / "wordy.sh").write_text("#!/bin/sh\nexec yes\n")
+    job = cluster.submit("wordy.sh")
+    chosen = cluster.home / "jobs" / str(job) / "output.log"
+    cluster.until(chosen.with_name("output.log.1").exists, "the output was not bounded")
+    cluster("cancel", job)
+    cluster.until_state(job, "CANCELLED")
+    assert cluster("logs", job).out.startswith("[dovetail: the output exceeded 0.0625 MiB; ")
 
 
 def test_arrays_drains_and_waiting_for_the_end(cluster: Cluster, work: Path) -> None:

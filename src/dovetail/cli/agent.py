@@ -79,7 +79,8 @@ def _detach(home: Path, serve: Callable[[Callable[[], None]], None]) -> None:
 
     code, failure = 1, ""
     try:
-        _redirect(home / "nodes" / "agent.log")
+        _redirect(log := home / "nodes" / "agent.log")
+        _LOGS.append(log)
         serve(ready)
         code = 0
     except DovetailError as error:
@@ -234,6 +235,14 @@ def _emulated(words: EngineSpec, given: OptionTexts) -> tuple[EngineNodes, int]:
     return nodes, len(cluster.installed)
 
 
+_LOGS: list[Path] = []
+"""The log of this process, once it writes to one."""
+
+
 def _log(text: str) -> None:
+    from dovetail.live.system.log_file import continue_log
+
+    for log in _LOGS:
+        continue_log(log)
     moment = datetime.now().astimezone().isoformat(timespec="milliseconds")
     print(moment, text, file=sys.stderr, flush=True)

@@ -15,6 +15,7 @@ from dovetail.core.errors import InputError
 if TYPE_CHECKING:
     from dovetail.live.engines.site_scripts import NodeScripts
 
+OUTPUT_BYTES_MIN = 64 << 10
 F = TypeVar("F", bound=Callable[..., object])
 _OPTIONS = (
     click.option(
@@ -47,6 +48,12 @@ _OPTIONS = (
         type=click.FloatRange(1.0),
         help="Seconds after which such a script is killed, and has failed.",
     ),
+    click.option(
+        "--output-max",
+        default="1G",
+        metavar="SIZE",
+        help="Output that each job keeps in the cluster's folder, the newest; 0: all.",
+    ),
 )
 
 
@@ -58,7 +65,12 @@ def site_options(command: F) -> F:
 
 
 def site_scripts(
-    health_check: str, health_every: float, prolog: str, epilog: str, script_limit: float
+    health_check: str,
+    health_every: float,
+    prolog: str,
+    epilog: str,
+    script_limit: float,
+    output_max: str,
 ) -> NodeScripts:
     """Returns the scripts that the options name. Raises InputError for one that cannot run."""
     from dovetail.live.engines.site_scripts import NodeScripts
@@ -69,7 +81,20 @@ def site_scripts(
         _script("--epilog", epilog),
         health_every,
         script_limit,
+        _size_bytes(output_max),
     )
+
+
+def _size_bytes(text: str) -> int:
+    from dovetail.jobspec.values import size_bytes
+
+    try:
+        most_bytes = int(size_bytes(text))
+    except ValueError as error:
+        raise InputError("--output-max", str(error)) from None
+    if 0 < most_bytes < OUTPUT_BYTES_MIN:
+        raise InputError("--output-max", f"it is at least {OUTPUT_BYTES_MIN >> 10}K, not '{text}'")
+    return most_bytes
 
 
 def _script(option: str, text: str) -> str:

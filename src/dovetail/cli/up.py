@@ -84,6 +84,7 @@ def up(
     prolog: str,
     epilog: str,
     script_limit: float,
+    output_max: str,
     listen: str,
     allow_sharing_between_users: bool,
     fresh: bool,
@@ -115,7 +116,7 @@ def up(
     context = click.get_current_context()
     last = {} if fresh else up_options.recalled(home, context)
     policy, engine = str(last.get("policy", policy)), str(last.get("engine", engine))
-    given = (health_check, health_every, prolog, epilog, script_limit)
+    given = (health_check, health_every, prolog, epilog, script_limit, output_max)
     scripts = site_scripts(*up_options.with_recalled(last, up_options.SCRIPTS, given))
     remembered = {name: last[name] for name in last if name in up_options.OF_RUN}
     texts = cast("OptionTexts", {**_absolute(option_texts), **remembered})
@@ -166,10 +167,14 @@ def reported(descriptor: int) -> str:
 
 def _serve(request: UpRequest, as_json: bool) -> None:
     from dovetail.live.serving.serve import serve
+    from dovetail.live.store.folder import Folder
+    from dovetail.live.system.log_file import LogLimit
 
     logging.basicConfig(
         format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogLimit(Folder(request.home).log))
 
     def ready(server: Server) -> None:
         up_options.keep(
@@ -193,9 +198,11 @@ def _start(request: UpRequest, as_json: bool) -> None:
     """
     from dovetail.live.client.client import Client, NoController
     from dovetail.live.store.folder import Folder
+    from dovetail.live.system.log_file import rotate
     from dovetail.live.system.private_file import open_private
 
     log = Folder(request.home).log
+    rotate(log)
     report = os.memfd_create("dovetail-up")
     with open(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as out:
         began = out.tell()

@@ -16,7 +16,7 @@ OF_RUN = (
     *("cluster", "forecast", "belief", "placement", "switching", "physics"),
     *("profiles", "interference", "cycle", "without", "seed"),
 )
-SCRIPTS = ("health_check", "health_every", "prolog", "epilog", "script_limit")
+SCRIPTS = ("health_check", "health_every", "prolog", "epilog", "script_limit", "output_max")
 REMEMBERED = ("policy", "engine", *OF_RUN, *SCRIPTS)
 """The options in the file. --listen and sharing open the cluster to others: never implied."""
 _KINDS = {"seed": int, "profiles": list, "health_every": float, "script_limit": float}
@@ -46,13 +46,15 @@ def recalled(home: Path, context: click.Context) -> dict[str, object]:
 
 
 def with_recalled(
-    last: Mapping[str, object], names: Sequence[str], given: tuple[str, float, str, str, float]
-) -> tuple[str, float, str, str, float]:
+    last: Mapping[str, object],
+    names: Sequence[str],
+    given: tuple[str, float, str, str, float, str],
+) -> tuple[str, float, str, str, float, str]:
     """Returns the options of the scripts, those of the last start where the command has none."""
-    check, every, prolog, epilog, limit = (
+    check, every, prolog, epilog, limit, most = (
         last.get(name, value) for name, value in zip(names, given, strict=True)
     )
-    return str(check), float(str(every)), str(prolog), str(epilog), float(str(limit))
+    return str(check), float(str(every)), str(prolog), str(epilog), float(str(limit)), str(most)
 
 
 def words(options: Mapping[str, object]) -> str:

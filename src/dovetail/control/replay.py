@@ -19,6 +19,7 @@ from dovetail.core.messages import (
     BY_POLICY,
     READY,
     RECOVERING,
+    Avoided,
     ControllerChanged,
     Ended,
     Explained,
@@ -269,6 +270,8 @@ class ReplayWorld:
                 self._state.measure(job, done_s, rate)
             case Foreseen(_, job, length_s):
                 self._state.relength(job, length_s)
+            case Avoided(_, job, nodes):
+                self._state.avoid(job, nodes)
             case Switched(t, job, rate, from_s, _):
                 self._state.switch(job, rate, from_s - t)
 
@@ -389,6 +392,8 @@ def take_over(state: ClusterState, before: ClusterState, length_s: Sequence[floa
     _take_over_nodes(state, before)
     for job in range(len(state.jobs)):
         waits = job in before.waiting
+        if job in before.avoided:
+            state.avoid(job, before.avoided[job])
         if waits or (before.first_start_s[job] < NEVER_S and job not in before.plan.placed):
             state.restore(job, before.life(job), None)
             state.relength(job, length_s[job])

@@ -38,6 +38,14 @@ class Submitted(NamedTuple):
     length_s: float
 
 
+class Avoided(NamedTuple):
+    """A job is kept off `nodes`, where it failed, until it is placed the next time."""
+
+    t: float
+    job: int
+    nodes: tuple[int, ...]
+
+
 class Started(NamedTuple):
     """A job was placed; it makes progress at `rate` from `from_s` on (a switch costs time).
 
@@ -204,6 +212,7 @@ class Explained(NamedTuple):
 
 Fact = (
     Submitted
+    | Avoided
     | Started
     | Switched
     | Shrunk
@@ -225,6 +234,7 @@ Fact = (
 
 KINDS: Mapping[str, type[Fact]] = {
     "submitted": Submitted,
+    "avoided": Avoided,
     "started": Started,
     "switched": Switched,
     "shrunk": Shrunk,

@@ -104,7 +104,7 @@ class Occupancy:
         jobs = self.jobs
         return "|" in jobs.gpu_type[job] or demands(jobs.topology[job])
 
-    def shape(self, job: int) -> Shape:
+    def shape(self, job: int, avoided: tuple[int, ...] = ()) -> Shape:
         """Returns the shape of a job, with only what limits jobs on this cluster."""
         jobs, tenants = self.jobs, self.tenants
         shape = Shape(
@@ -115,6 +115,7 @@ class Occupancy:
             groups=self.node_sets.groups_of.get(jobs.queue[job], ()),
             topology=jobs.topology[job],
             gpu_part=float(jobs.gpu_part[job]),
+            avoided=avoided,
         )
         return shape if tenants is None else tenants.shaped(shape, job)
 

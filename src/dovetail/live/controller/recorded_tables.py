@@ -91,6 +91,12 @@ class RecordedTables:
         self.state.arrive(row)
         self._log.fact(facts.Submitted(self.now, row, self.state.length[row]))
 
+    def avoid(self, row: int, nodes: Sequence[int]) -> None:
+        """Keeps a job off some nodes until it is placed the next time."""
+        if tuple(sorted(nodes)) != self.state.avoided.get(row, ()):
+            self.state.avoid(row, nodes)
+            self._log.fact(facts.Avoided(self.now, row, tuple(sorted(nodes))))
+
     def withdraw(self, row: int) -> None:
         """Takes a job out of the queue, if it is there, until it arrives again."""
         if row in self.state.waiting:

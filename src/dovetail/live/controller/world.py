@@ -19,6 +19,7 @@ from dovetail.core.units import NEVER_S
 from dovetail.core.view import View, show
 from dovetail.live.controller.admission import Admission
 from dovetail.live.controller.agent_reports import AgentReports
+from dovetail.live.controller.avoided_nodes import NodeFilter
 from dovetail.live.controller.drains import Drains
 from dovetail.live.controller.gang_event_handler import GangEventHandler
 from dovetail.live.controller.gang_members import GangMembers
@@ -101,7 +102,7 @@ class LiveWorld:
         self._drains = drains = Drains(jobs, tables, log, gpus, monitor, policy.powers)
         self._members = members = GangMembers(jobs, gangs, tables, gpus, timers)
         self._terminations = terminations = Terminations(
-            jobs, gangs, tables, gpus, members, timers, meter, rules
+            jobs, gangs, tables, gpus, members, timers, meter, rules, NodeFilter(jobs, tables)
         )
         self._dependencies = dependencies = JobDependencies(jobs, edges.archive)
         sharing_user = None if share_between_users else owner
@@ -175,7 +176,7 @@ class LiveWorld:
         while True:
             # Before the entry: the decision of this instant, or the recovery, has touched gangs.
             self._reconciler.reconcile()
-            self._drains.settle()
+            self._settle_nodes()
             self._commit()
             if self._is_over():
                 return False
@@ -217,7 +218,12 @@ class LiveWorld:
         for timer, number in self._timers.due(self._tables.now):
             self._expire(timer, number)
         self._reconciler.reconcile()
+        self._settle_nodes()
+
+    def _settle_nodes(self) -> None:
+        """Shows policies which GPUs and nodes are not for all jobs, before they are asked."""
         self._drains.settle()
+        self._terminations.avoided.settle()
 
     def _may_ask(self) -> bool:
         """Returns whether anything concerns the policy, and it can be asked."""

@@ -21,9 +21,10 @@ from dovetail.live.engines.gpu_release import GpuRelease
 from dovetail.live.engines.health_monitor import HealthMonitor
 from dovetail.live.engines.keeper import KeeperOrder
 from dovetail.live.engines.nvml import VISIBLE
+from dovetail.live.engines.output_bound import OutputBound
 from dovetail.live.engines.processes import ProcessLauncher, ProcessSettings
 from dovetail.live.engines.site_scripts import FILE as SITE
-from dovetail.live.engines.site_scripts import JobScripts
+from dovetail.live.engines.site_scripts import JobScripts, NodeScripts
 from dovetail.live.engines.task_environment import NAMES, task_environment
 from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.jobs.lineage import lineage_folder
@@ -241,6 +242,8 @@ class LocalNodes:
         self._groups = groups
         self._hubs: list[WorkerHub] = []
         self._healths: list[HealthMonitor] = []
+        self._site = Path()
+        self._bound = OutputBound(lambda: NodeScripts.read(self._site).output_bytes_max)
         self._launchers: list[ProcessLauncher] = []
         self.agents: list[Agent] = []
         for node, (folder, have) in enumerate(zip(folders, devices, strict=True)):
@@ -257,6 +260,7 @@ class LocalNodes:
         hub = WorkerHub(self._loop, socket, self._clock, receive)
         release = GpuRelease.open(devices.names) if devices.are_gpus else None
         lease = StoredLease(folder / "lease.json") if self._leased else None
+        self._site = folder.parent / SITE
         health = HealthMonitor(node, folder.parent / SITE, folder / "site", devices)
         setting = LocalProcessSettings(
             devices, socket, self._groups, release=release, lease=lease, scripts=health.scripts
@@ -293,6 +297,7 @@ class LocalNodes:
         ticked = [report for agent in self.agents for report in agent.tick(now)]
         # Polling for ends reads the last messages of workers, which are reported first.
         reports, self._reports = self._reports, []
+        self._bound.tick(lambda: (f for launcher in self._launchers for f in launcher.outputs()))
         # First of all: a job that its node failed must not be started there again.
         found = [report for health in self._healths for report in health.tick()]
         return [*found, *reports, *ticked]

@@ -109,6 +109,7 @@ class ProcessLauncher:
         self._kept: dict[tuple[int, int], _Kept] = {}
         # Folders of workers whose keeper was killed, and its exit code if that is known.
         self._orphaned: dict[tuple[int, int], tuple[Path, int | None]] = {}
+        self._outputs: dict[tuple[int, int], Path] = {}
         self._ends = select.epoll()
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         make_private_folder(folder)
@@ -134,6 +135,7 @@ class ProcessLauncher:
                 continue
             end = self._take_up(order.job, order.worker, folder, give_up_s)
             if end is None:
+                self._note_output(order)
                 # Its agent may have died after it wrote new limits and before it applied them.
                 self._setting.limit(order)
             adopted.append(AdoptedWorker(order, token, started_s, end, _stored_messages(folder)))
@@ -165,6 +167,7 @@ class ProcessLauncher:
         try:
             self._write(folder, order, token, now)
             self._watch(order.job, order.worker, _keep(folder))
+            self._note_output(order)
         except OSError as error:
             if error.errno in keeper.NO_ROOM:
                 self._setting.clear(order.job, order.worker)
@@ -173,6 +176,15 @@ class ProcessLauncher:
             raise LaunchError(f"{error.filename or folder}: {error.strerror}", NOT_NOW) from None
         except ValueError as error:
             raise LaunchError(str(error)) from None
+
+    def _note_output(self, order: StartWorker) -> None:
+        """Notes the output of a worker, unless its owner chose the file."""
+        if Path(order.output).parent == Path(order.folder):
+            self._outputs[order.job, order.worker] = Path(order.output)
+
+    def outputs(self) -> set[Path]:
+        """Returns the files in the folders of their jobs to which living workers write."""
+        return set(self._outputs.values())
 
     def _write(self, folder: Path, order: StartWorker, token: str, now: float) -> None:
         Path(order.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -281,6 +293,7 @@ class ProcessLauncher:
                 job, worker, keeper_code
             )
         self._orphaned.pop((job, worker), None)
+        self._outputs.pop((job, worker), None)
         killed = self._setting.ran_out_of_memory(job, worker)
         self._setting.clear(job, worker)
         no_room = (killed and end.exit_code < 0) or _found_no_room(folder, end)

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dovetail.files.whole_file import PRIVATE, write_whole
+from dovetail.live.engines.output_bound import OUTPUT_BYTES_MAX
 from dovetail.live.node.launcher import BY_NODE, NOT_NOW, LaunchError
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import CHECK, DRAIN, NodeFault, StartWorker
@@ -36,13 +37,17 @@ TOLD_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class NodeScripts:
-    """The paths of the scripts (empty: none), how often the check runs, and how long each may."""
+    """The paths of the scripts (empty: none), how often the check runs, and how long each may.
+
+    Also the most bytes of output that a job may have in its folder (0: no bound).
+    """
 
     health_check: str = ""
     prolog: str = ""
     epilog: str = ""
     health_every_s: float = CHECK_AGAIN_S
     script_limit_s: float = LIMIT_S
+    output_bytes_max: int = OUTPUT_BYTES_MAX
 
     @staticmethod
     def read(file: Path) -> NodeScripts:
@@ -55,6 +60,7 @@ class NodeScripts:
                 str(said["epilog"]),
                 float(said["health_every_s"]),
                 float(said["script_limit_s"]),
+                int(said["output_bytes_max"]),
             )
         except (OSError, ValueError, KeyError, TypeError):
             return NodeScripts()
@@ -68,6 +74,7 @@ class NodeScripts:
             "prolog": self.prolog,
             "epilog": self.epilog,
             "script_limit": self.script_limit_s,
+            "output_max": str(self.output_bytes_max),
         }
 
     @property
@@ -76,8 +83,8 @@ class NodeScripts:
         return [name for name in ("health_check", "prolog", "epilog") if self.options[name]]
 
     def write(self, file: Path) -> None:
-        """Writes the file, or removes it if there are no scripts."""
-        if self.names:
+        """Writes the file, or removes it if all is as without one."""
+        if self != NodeScripts():
             write_whole(file, json.dumps(asdict(self)), mode=PRIVATE, synced=False)
         else:
             file.unlink(missing_ok=True)

@@ -100,6 +100,9 @@ def _waiting(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
     evidence.extend(conditions(job, reader, now_s))
     if record.retries:
         evidence.append(f"it was tried {_times(record.retries)} before")
+    if record.avoided:
+        nodes = ", ".join(map(str, record.avoided))
+        evidence.append(f"it avoids node {nodes}, which failed it, if another can hold it")
     if snapshot.refused and snapshot.refused_s >= snapshot.decided_s:
         evidence.append(f"the last plan was refused: {snapshot.refused}")
     if snapshot.unwritable:
