@@ -288,6 +288,23 @@ def test_a_job_that_writes_without_end_keeps_its_newest_output(
     assert cluster("logs", job).out.startswith("[dovetail: the output exceeded 0.0625 MiB; ")
 
 
+@pytest.mark.slow
+def test_a_job_that_sleeps_is_warned_and_loses_its_slot_and_one_that_works_does_not(
+    cluster: Cluster, work: Path
+) -> None:
+    assert "at least 60s" in cluster.refused("up", "--reclaim-idle", "1s")
+    cluster.up("--engine", "local:2", "--reclaim-idle", "60s")
+    (work / "sleeps.sh").write_text("#!/bin/sh\nsleep 600\n")
+    (work / "works.sh").write_text("#!/bin/sh\nwhile true; do :; done\n")
+    sleeps, works = cluster.submit("sleeps.sh"), cluster.submit("works.sh")
+    cluster.until_state(sleeps, "CANCELLED")
+    assert cluster.row(sleeps)["reason"] == "IdleLimit"
+    assert "[dovetail: this job does not use its GPUs" in cluster("logs", sleeps).out
+    assert cluster.state(works) == "RUNNING" and cluster("logs", works).out == ""
+    assert "idle" not in cluster.row(works)["where"]
+    cluster("cancel", works)
+
+
 def test_arrays_drains_and_waiting_for_the_end(cluster: Cluster, work: Path) -> None:
     cluster.up("--engine", "local:2x1")
     cluster("drain", 1)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dovetail.live.engines.site_scripts import NodeScripts
 
 OUTPUT_BYTES_MIN = 64 << 10
+IDLE_S_MIN = 60.0
 F = TypeVar("F", bound=Callable[..., object])
 _OPTIONS = (
     click.option(
@@ -54,6 +55,12 @@ _OPTIONS = (
         metavar="SIZE",
         help="Output that each job keeps in the cluster's folder, the newest; 0: all.",
     ),
+    click.option(
+        "--reclaim-idle",
+        default="0",
+        metavar="TIME",
+        help="Take back GPUs that a job has not used for so long, as in 30m; 0: never.",
+    ),
 )
 
 
@@ -71,6 +78,7 @@ def site_scripts(
     epilog: str,
     script_limit: float,
     output_max: str,
+    reclaim_idle: str,
 ) -> NodeScripts:
     """Returns the scripts that the options name. Raises InputError for one that cannot run."""
     from dovetail.live.engines.site_scripts import NodeScripts
@@ -82,7 +90,20 @@ def site_scripts(
         health_every,
         script_limit,
         _size_bytes(output_max),
+        _idle_s(reclaim_idle),
     )
+
+
+def _idle_s(text: str) -> float:
+    from dovetail.jobspec.values import seconds
+
+    try:
+        limit_s = 0.0 if text == "0" else seconds(text)
+    except ValueError as error:
+        raise InputError("--reclaim-idle", str(error)) from None
+    if limit_s == float("inf") or 0 < limit_s < IDLE_S_MIN:
+        raise InputError("--reclaim-idle", f"it is at least {IDLE_S_MIN:g}s, or 0, not '{text}'")
+    return limit_s
 
 
 def _size_bytes(text: str) -> int:

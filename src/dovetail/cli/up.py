@@ -85,6 +85,7 @@ def up(
     epilog: str,
     script_limit: float,
     output_max: str,
+    reclaim_idle: str,
     listen: str,
     allow_sharing_between_users: bool,
     fresh: bool,
@@ -116,7 +117,7 @@ def up(
     context = click.get_current_context()
     last = {} if fresh else up_options.recalled(home, context)
     policy, engine = str(last.get("policy", policy)), str(last.get("engine", engine))
-    given = (health_check, health_every, prolog, epilog, script_limit, output_max)
+    given = (health_check, health_every, prolog, epilog, script_limit, output_max, reclaim_idle)
     scripts = site_scripts(*up_options.with_recalled(last, up_options.SCRIPTS, given))
     remembered = {name: last[name] for name in last if name in up_options.OF_RUN}
     texts = cast("OptionTexts", {**_absolute(option_texts), **remembered})

@@ -16,7 +16,10 @@ OF_RUN = (
     *("cluster", "forecast", "belief", "placement", "switching", "physics"),
     *("profiles", "interference", "cycle", "without", "seed"),
 )
-SCRIPTS = ("health_check", "health_every", "prolog", "epilog", "script_limit", "output_max")
+SCRIPTS = (
+    *("health_check", "health_every", "prolog", "epilog", "script_limit"),
+    *("output_max", "reclaim_idle"),
+)
 REMEMBERED = ("policy", "engine", *OF_RUN, *SCRIPTS)
 """The options in the file. --listen and sharing open the cluster to others: never implied."""
 _KINDS = {"seed": int, "profiles": list, "health_every": float, "script_limit": float}
@@ -48,13 +51,14 @@ def recalled(home: Path, context: click.Context) -> dict[str, object]:
 def with_recalled(
     last: Mapping[str, object],
     names: Sequence[str],
-    given: tuple[str, float, str, str, float, str],
-) -> tuple[str, float, str, str, float, str]:
+    given: tuple[str, float, str, str, float, str, str],
+) -> tuple[str, float, str, str, float, str, str]:
     """Returns the options of the scripts, those of the last start where the command has none."""
-    check, every, prolog, epilog, limit, most = (
+    check, every, prolog, epilog, limit, most, idle = (
         last.get(name, value) for name, value in zip(names, given, strict=True)
     )
-    return str(check), float(str(every)), str(prolog), str(epilog), float(str(limit)), str(most)
+    texts = str(prolog), str(epilog)
+    return str(check), float(str(every)), *texts, float(str(limit)), str(most), str(idle)
 
 
 def words(options: Mapping[str, object]) -> str:

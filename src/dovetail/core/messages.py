@@ -157,6 +157,14 @@ class GpusChanged(NamedTuple):
     staying: tuple[int, ...] = ()
 
 
+class Warned(NamedTuple):
+    """The owner of a job was warned, with a line in its output."""
+
+    t: float
+    job: int
+    why: str
+
+
 class Woke(NamedTuple):
     """The policy asked to be called at this time."""
 
@@ -224,6 +232,7 @@ Fact = (
     | Ended
     | NodeChanged
     | GpusChanged
+    | Warned
     | Woke
     | Learned
     | ControllerChanged
@@ -246,6 +255,7 @@ KINDS: Mapping[str, type[Fact]] = {
     "ended": Ended,
     "node": NodeChanged,
     "gpus": GpusChanged,
+    "warned": Warned,
     "woke": Woke,
     "learned": Learned,
     "controller": ControllerChanged,

@@ -156,6 +156,15 @@ class Renew:
 
 
 @dataclass(frozen=True, slots=True)
+class WarnWorker:
+    """Write a line into the output of a worker, for its owner."""
+
+    job: int
+    worker: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class AgentOrder:
     """An order of the controller of an epoch: one of the fields is set.
 
@@ -170,6 +179,7 @@ class AgentOrder:
     hail: InventoryRequest | None = None
     renew: Renew | None = None
     serial: int = 0
+    warn: WarnWorker | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +304,22 @@ class Heartbeat:
     sent_s: float = -1.0
 
 
+@dataclass(frozen=True, slots=True)
+class IdleWorker:
+    """A worker that has not used its GPU, or its CPU slot, for so long."""
+
+    job: int
+    worker: int
+    idle_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class IdleReport:
+    """All workers of a node that are idle; a worker that is not in it any more is busy."""
+
+    workers: tuple[IdleWorker, ...] = ()
+
+
 FATAL, DRAIN, WARNING = "fatal", "drain", "warning"
 """What a fault means: jobs there cannot go on; they may end, and no other starts; nothing yet."""
 DEVICE, CHECK = "device", "check"
@@ -329,6 +355,7 @@ class AgentReport:
     alive: Heartbeat | None = None
     deferred: WorkerDeferred | None = None
     health: HealthReport | None = None
+    idle: IdleReport | None = None
 
 
 def looser_bound(one: int, other: int) -> int:

@@ -38,6 +38,7 @@ class Board:
     ecc: int | None = 0
     rows: tuple[int, int, int, int] | None = (0, 0, 0, 0)
     throttled: int | None = 0
+    use: int | None = 0
     lost: bool = False
     trouble: str = ""
 
@@ -92,6 +93,11 @@ class PlayedNvml:
         if board.ecc is None:
             raise NVMLError_NotSupported("Not Supported")
         return board.ecc
+
+    def nvmlDeviceGetUtilizationRates(self, board: Board) -> Any:
+        if board.use is None:
+            raise NVMLError_NotSupported("Not Supported")
+        return type("Rates", (), {"gpu": board.use})
 
     def nvmlDeviceGetRemappedRows(self, board: Board) -> Any:
         if board.rows is None:
@@ -172,6 +178,12 @@ def test_a_slow_gpu_is_a_warning(reasons: int, what: str) -> None:
     found = looked(Board(throttled=reasons))
     assert [severity for _, severity, _ in found] == [WARNING] * bool(what)
     assert not found or what in found[0][2]
+
+
+def test_the_use_of_gpus_is_told_where_the_driver_knows_it() -> None:
+    watched = health(Board(use=97), Board(use=None), Board(use=0), Board(lost=True))
+    watched.look()
+    assert watched.used == {0: 97.0, 2: 0.0}
 
 
 def test_the_thread_keeps_looking_and_a_machine_without_a_binding_has_none() -> None:

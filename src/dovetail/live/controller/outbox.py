@@ -10,7 +10,7 @@ from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.edges.protocols import Post
-from dovetail.live.workers.gang_events import NodeOrder
+from dovetail.live.workers.gang_events import NodeOrder, Payload
 from dovetail.live.workers.gang_orders import due_orders, next_resend_s
 from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import (
@@ -21,6 +21,7 @@ from dovetail.wire.agent import (
     NotifyWorkers,
     Renew,
     StartWorker,
+    WarnWorker,
 )
 
 UNKNOWN_GRACE_S = 0.0
@@ -80,7 +81,7 @@ class Outbox:
 
 def _as_order(
     epoch: int,
-    payload: StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest | Renew,
+    payload: Payload,
     serial: int,
 ) -> AgentOrder:
     """Returns an order of the controller of an epoch; `serial` matters to starts alone."""
@@ -97,3 +98,5 @@ def _as_order(
             return AgentOrder(epoch, hail=payload)
         case Renew():
             return AgentOrder(epoch, renew=payload)
+        case WarnWorker():
+            return AgentOrder(epoch, warn=payload)

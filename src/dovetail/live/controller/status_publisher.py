@@ -143,6 +143,7 @@ class StatusPublisher:
             called=job.name,
             awaits=self._gpus.awaited(job),
             deferred=_deferred(job),
+            idle_s=job.idle_s,
         )
 
 

@@ -24,6 +24,7 @@ from dovetail.live.controller.drains import Drains
 from dovetail.live.controller.gang_event_handler import GangEventHandler
 from dovetail.live.controller.gang_members import GangMembers
 from dovetail.live.controller.gpu_map import GpuMap
+from dovetail.live.controller.idle_jobs import JobUsage
 from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.job_dependencies import JobDependencies
 from dovetail.live.controller.leases import Leases
@@ -127,8 +128,8 @@ class LiveWorld:
         self._reconciler = Reconciler(
             jobs, gangs, tables, gpus, members, admission, terminations, events, leases, outbox
         )
-        self._late: list[Incoming] = []
-        self._leaving = self._emptying = False
+        self._idle = JobUsage(jobs, tables, log, outbox, terminations, rules)
+        self._late, self._leaving, self._emptying = list[Incoming](), False, False
         self._because: tuple[object, ...] | None = None
         self._time_written_s = self._ask_s = tables.now
         log.fact(ControllerChanged(tables.now, epoch, RECOVERING, spell(policy)))
@@ -266,7 +267,10 @@ class LiveWorld:
                     self._node_loss.take_gone(message.node)
 
     def _hear(self, report: AgentReport) -> None:
-        if report.health is None:
+        if report.idle is not None:
+            self._idle.take(report.node, report.idle)
+            self._publisher.changed = True
+        elif report.health is None:
             self._reports.take(report)
         elif self._gangs.settled:
             # Before, the workers of the jobs are not known; agents repeat what they found.

@@ -41,13 +41,18 @@ LOOK_S = 5.0
 
 
 class GpuHealth:
-    """Finds the faults of GPUs, which go by their place on the node."""
+    """Finds the faults of GPUs, which go by their place on the node.
+
+    What a GPU, or an older binding to the library, does not know is left out.
+    """
 
     def __init__(self, nvml: Nvml, names: Sequence[str]) -> None:
         self._nvml, self._names = nvml, tuple(names)
         # An XID is told once; its fault lasts until the agent, or the machine, starts anew.
         self._told: dict[tuple[int, str], NodeFault] = {}
         self._events: dict[int, NvmlEventSet] = {}
+        self.used: dict[int, float] = {}
+        """The use of each GPU in percent, where the driver tells it."""
 
     def look(self) -> tuple[NodeFault, ...]:
         """Returns all faults there are now. It may take seconds with a GPU that does not answer."""
@@ -66,20 +71,23 @@ class GpuHealth:
             yield NodeFault(gpu, DEVICE, WARNING, f"the driver does not answer: {error}")
             return
         self._hear(gpu, handle)
-        with suppress(nvml.NVMLError):  # without ECC
+        self.used.pop(gpu, None)
+        with suppress(nvml.NVMLError, AttributeError):  # of an instance of a partitioned GPU
+            self.used[gpu] = float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+        with suppress(nvml.NVMLError, AttributeError):  # without ECC
             errors = nvml.nvmlDeviceGetTotalEccErrors(
                 handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
             )
             if errors:
                 what = f"{errors} uncorrectable memory errors since the last reset"
                 yield NodeFault(gpu, DEVICE, DRAIN, what)
-        with suppress(nvml.NVMLError):  # of a kind before Ampere
+        with suppress(nvml.NVMLError, AttributeError):  # of a kind before Ampere
             rows = nvml.nvmlDeviceGetRemappedRows(handle)
             if rows[3]:
                 yield NodeFault(gpu, DEVICE, DRAIN, "a memory row could not be remapped")
             elif rows[2]:
                 yield NodeFault(gpu, DEVICE, DRAIN, "remapped memory rows await a reset")
-        with suppress(nvml.NVMLError):
+        with suppress(nvml.NVMLError, AttributeError):
             yield from self._throttled(gpu, nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
     def _throttled(self, gpu: int, reasons: int) -> Iterator[NodeFault]:
@@ -98,7 +106,7 @@ class GpuHealth:
     def _hear(self, gpu: int, handle: NvmlDevice) -> None:
         """Reads the XIDs of a GPU that came since the last time."""
         nvml = self._nvml
-        with suppress(nvml.NVMLError):  # of a kind without events
+        with suppress(nvml.NVMLError, AttributeError):  # of a kind without events
             if gpu not in self._events:
                 events = nvml.nvmlEventSetCreate()
                 nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
@@ -127,6 +135,11 @@ class GpuMonitor:
         """All faults of the last look; None before the first."""
         self._thread = threading.Thread(target=self._run, name="gpu health", daemon=True)
         self._thread.start()
+
+    @property
+    def used(self) -> dict[int, float]:
+        """The use of each GPU in percent at the last look, where the driver tells it."""
+        return dict(self._health.used)
 
     @staticmethod
     def open(names: Sequence[str], load: Callable[[], Nvml] = load_nvml) -> GpuMonitor | None:

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from dovetail.live.engines.device_use import DeviceUsage, Workers
 from dovetail.live.engines.devices import Devices
 from dovetail.live.engines.gpu_health import GpuMonitor
-from dovetail.live.engines.site_scripts import HealthScript, JobScripts
+from dovetail.live.engines.site_scripts import HealthScript, JobScripts, NodeScripts
 from dovetail.wire.agent import AgentReport, HealthReport, NodeFault
 
 REPORT_S = 10.0
@@ -32,6 +33,8 @@ class HealthMonitor:
         self._node, self._clock = node, clock
         self._watch = GpuMonitor.open(devices.names) if devices.are_gpus else None
         self._check = HealthScript(site, folder)
+        self._use = DeviceUsage(self._used if devices.are_gpus else None, clock)
+        self._site = site
         self.scripts = JobScripts(site, folder / "jobs", devices.names)
         self._last: tuple[NodeFault, ...] = ()
         self._again_s = clock() + REPORT_S
@@ -49,6 +52,14 @@ class HealthMonitor:
             return []
         self._last, self._again_s = faults, self._clock() + REPORT_S
         return [AgentReport(self._node, health=HealthReport(faults))]
+
+    def idle(self, workers: Callable[[], Workers]) -> list[AgentReport]:
+        """Returns the report of idle workers if one is due."""
+        report = self._use.tick(workers, lambda: NodeScripts.read(self._site).idle_s_min)
+        return [AgentReport(self._node, idle=report)] if report is not None else []
+
+    def _used(self) -> dict[int, float]:
+        return self._watch.used if self._watch is not None else {}
 
     def _faults(self) -> tuple[NodeFault, ...]:
         found = [*(self._watch.faults or () if self._watch is not None else ())]

@@ -288,6 +288,8 @@ class LocalNodes:
 
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
         """Passes an order to the agent of a node."""
+        if order.warn is not None and 0 <= node < len(self._launchers):
+            self._launchers[node].warn(order.warn.job, order.warn.worker, order.warn.text)
         return self.agents[node].handle(order, now) if 0 <= node < len(self.agents) else []
 
     def tick(self, now: float) -> list[AgentReport]:
@@ -300,7 +302,9 @@ class LocalNodes:
         self._bound.tick(lambda: (f for launcher in self._launchers for f in launcher.outputs()))
         # First of all: a job that its node failed must not be started there again.
         found = [report for health in self._healths for report in health.tick()]
-        return [*found, *reports, *ticked]
+        pairs = zip(self._healths, self._launchers, strict=True)
+        idle = [r for health, launcher in pairs for r in health.idle(launcher.living)]
+        return [*found, *reports, *ticked, *idle]
 
     def heartbeats(self, now: float) -> list[AgentReport]:
         """Returns the signs of life of all agents."""

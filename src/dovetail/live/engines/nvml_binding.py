@@ -31,6 +31,12 @@ class ProcessInfo(Protocol):
     pid: int
 
 
+class UsageRates(Protocol):
+    """The part of the time in which a GPU computed, in percent of the last second or less."""
+
+    gpu: int
+
+
 class MemoryRows(Protocol):
     """Rows of memory that were replaced: by cause, whether a reset is awaited, or it failed."""
 
@@ -82,6 +88,7 @@ class Nvml(Protocol):
     nvmlEventSetWait_v2: Callable[[NvmlEventSet, int], NvmlEvent]
     """Returns the next event. Raises `NVMLError_Timeout` after some milliseconds."""
     nvmlDeviceGetTotalEccErrors: Callable[[NvmlDevice, int, int], int]
+    nvmlDeviceGetUtilizationRates: Callable[[NvmlDevice], UsageRates]
     nvmlDeviceGetRemappedRows: Callable[[NvmlDevice], MemoryRows]
     nvmlDeviceGetCurrentClocksThrottleReasons: Callable[[NvmlDevice], int]
     nvmlDeviceGetComputeRunningProcesses: Callable[[NvmlDevice], Sequence[ProcessInfo]]

@@ -29,6 +29,8 @@ FILE = "site.json"
 LINE_MAX = 200
 CHECK_AGAIN_S = 60.0
 LIMIT_S = 60.0
+IDLE_S = 60.0
+"""Shorter times without use are no news."""
 FORGOTTEN_S = 10.0
 """An agent asks four times a second for a start that waits: after so long nobody wants it."""
 TOLD_S = 60.0
@@ -39,7 +41,8 @@ TOLD_S = 60.0
 class NodeScripts:
     """The paths of the scripts (empty: none), how often the check runs, and how long each may.
 
-    Also the most bytes of output that a job may have in its folder (0: no bound).
+    Also the most bytes of output that a job may have in its folder (0: no bound), and how long its
+    GPUs may be idle (0: for ever).
     """
 
     health_check: str = ""
@@ -48,6 +51,12 @@ class NodeScripts:
     health_every_s: float = CHECK_AGAIN_S
     script_limit_s: float = LIMIT_S
     output_bytes_max: int = OUTPUT_BYTES_MAX
+    reclaim_idle_s: float = 0.0
+
+    @property
+    def idle_s_min(self) -> float:
+        """How long a worker is idle before it is reported: soon enough for the warning."""
+        return min(IDLE_S, self.reclaim_idle_s / 4) if self.reclaim_idle_s else IDLE_S
 
     @staticmethod
     def read(file: Path) -> NodeScripts:
@@ -61,6 +70,7 @@ class NodeScripts:
                 float(said["health_every_s"]),
                 float(said["script_limit_s"]),
                 int(said["output_bytes_max"]),
+                float(said["reclaim_idle_s"]),
             )
         except (OSError, ValueError, KeyError, TypeError):
             return NodeScripts()
@@ -75,6 +85,7 @@ class NodeScripts:
             "epilog": self.epilog,
             "script_limit": self.script_limit_s,
             "output_max": str(self.output_bytes_max),
+            "reclaim_idle": f"{self.reclaim_idle_s:g}s" if self.reclaim_idle_s else "0",
         }
 
     @property

@@ -57,7 +57,7 @@ class JobStatus:
     `left_s` is the forecast at `since_s`, infinite if nothing is known. `called` is its name in
     lists, if that is not its number. It `awaits` jobs that must leave its GPUs, or use less of
     their memory, before all its workers can start. `deferred` has the reason of each node whose
-    agent cannot start a worker yet.
+    agent cannot start a worker yet. It has not used its GPUs since `idle_s`, infinite if it does.
     """
 
     job: int
@@ -70,6 +70,7 @@ class JobStatus:
     called: str = ""
     awaits: tuple[int, ...] = ()
     deferred: tuple[str, ...] = ()
+    idle_s: float = NEVER_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from dovetail.live.server.protocol import ENDLESS_S
 from dovetail.live.server.rows import (
     UNWRITABLE,
     fraction_done,
+    idle_text,
     is_closed_to,
     placement_text,
     progress_of,
@@ -266,6 +267,8 @@ def _running(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
     ]
     if run is not None:
         evidence.extend(_progress_lines(job, run, index, reader, now_s))
+    if idle := idle_text(run, now_s):
+        evidence.append(f"it does not use its GPUs: {idle}")
     evidence.extend(_out_of_reach(job))
     evidence.append(_free_text(free))
     evidence.append(f"{_jobs_are(len(snapshot.waiting))} waiting")

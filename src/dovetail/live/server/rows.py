@@ -62,7 +62,16 @@ def _where(record: JobRecord, index: SnapshotIndex, now_s: float) -> str:
     if awaited := awaited_nodes(record, index.snapshot, now_s):
         nodes = ",".join(str(n.node) for n in awaited)
         return f"awaits {nodes}, {max(n.lost_s for n in awaited) - now_s:.0f} s"
-    return placement_text(record.members) if record.state not in TERMINAL else ""
+    if record.state in TERMINAL:
+        return ""
+    idle = idle_text(index.runs.get(record.job), now_s)
+    return ", ".join(filter(None, (placement_text(record.members), idle)))
+
+
+def idle_text(run: JobStatus | None, now_s: float) -> str:
+    """Returns for how long a job has not used its GPUs; empty for less than a minute."""
+    minutes = int((now_s - run.idle_s) // 60) if run is not None and run.idle_s < NEVER_S else 0
+    return f"idle for {minutes} min" if minutes > 0 else ""
 
 
 def run_time_s(record: JobRecord, now_s: float) -> float:

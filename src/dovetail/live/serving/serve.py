@@ -85,6 +85,8 @@ def check(request: UpRequest) -> None:
     if engine.paced and request.scripts.names:
         option = f"--{request.scripts.names[0].replace('_', '-')}"
         raise InputError(option, "emulated nodes run no scripts", "leave it out")
+    if engine.paced and request.scripts.reclaim_idle_s:
+        raise InputError("--reclaim-idle", "synthetic jobs use no GPUs", "leave it out")
     cluster = _with_tenants(request, engine, 0.0)
     scheduler = build_scheduler(request.policy, cluster, request.options, stated_s=lambda job: 0.0)
     if ignored := unheeded(cluster, scheduler.policy):
@@ -220,7 +222,9 @@ def _control(
             recovered=recovered,
             launches=folders.launch,
             meter=ReportMeter(scheduler.learning),
-            rules=rules_at_speed(engine.speed),
+            rules=replace(
+                rules_at_speed(engine.speed), reclaim_idle_s=request.scripts.reclaim_idle_s
+            ),
             owner=user_name(os.getuid()),
             share_between_users=request.share_between_users,
         )

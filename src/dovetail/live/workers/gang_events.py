@@ -14,6 +14,7 @@ from dovetail.wire.agent import (
     NotifyWorkers,
     Renew,
     StartWorker,
+    WarnWorker,
     WorkerEnded,
 )
 from dovetail.wire.worker import Finished, Saved, Training
@@ -48,5 +49,6 @@ GangEvent = (
 )
 """`WorkerEnded` is of a wanted worker that should run, with the cause as `why`."""
 
-NodeOrder = tuple[int, StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest | Renew]
+Payload = StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest | Renew | WarnWorker
+NodeOrder = tuple[int, Payload]
 """The number of a node, and an order for its agent."""
