@@ -66,7 +66,7 @@ def words(options: Mapping[str, object]) -> str:
     texts = []
     for name, value in options.items():
         for one in value if isinstance(value, tuple) else (value,):
-            texts.append(f"--{name} {one}")
+            texts.append(f"--{name.replace('_', '-')} {one}")
     return " ".join(texts)
 
 

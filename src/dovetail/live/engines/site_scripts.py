@@ -84,7 +84,7 @@ class NodeScripts:
             "prolog": self.prolog,
             "epilog": self.epilog,
             "script_limit": self.script_limit_s,
-            "output_max": str(self.output_bytes_max),
+            "output_max": _size_text(self.output_bytes_max),
             "reclaim_idle": f"{self.reclaim_idle_s:g}s" if self.reclaim_idle_s else "0",
         }
 
@@ -99,6 +99,14 @@ class NodeScripts:
             write_whole(file, json.dumps(asdict(self)), mode=PRIVATE, synced=False)
         else:
             file.unlink(missing_ok=True)
+
+
+def _size_text(size_bytes: int) -> str:
+    """Returns a size as the option gives it: `1G`."""
+    for unit, each in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if size_bytes and size_bytes % each == 0:
+            return f"{size_bytes // each}{unit}"
+    return str(size_bytes)
 
 
 class ScriptRun:
