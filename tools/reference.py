@@ -342,6 +342,7 @@ def _examples(cls: type) -> Iterator[tuple[object, ...]]:
     plain = Placement(((0, 1),))
     full = Placement(((0, 1),), ((0,),), 2, (0.5,), (1,), Interleave(0, 0), 8, 0.5)
     of = {float: (0.0, 1.0), int: (0, 1), str: ("", "x"), Placement: (plain, full)}
+    of |= {tuple[int, ...]: ((), (7,)), tuple[tuple[int, int, str], ...]: ((), ((0, 0, "down"),))}
     kinds = [get_type_hints(cls)[name] for name in cls._fields]  # type: ignore[attr-defined]
     for i in (0, 1):
         yield tuple(of[k][i] if k in of else (facts.Reason("x", 0, 0, 0),) for k in kinds)

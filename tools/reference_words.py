@@ -25,6 +25,7 @@ END_REASONS = {
     "OutOfMemory": "no memory left on its GPU, or its memory limit was reached",
     "NodeFail": "its node was lost",
     "TimeLimit": "it ran as long as its time limit",
+    "IdleLimit": "it did not use its GPUs for as long as `up --reclaim-idle` allows",
     "DeadLine": "its deadline passed",
     "NoTrainJob": "it completed without using the range of GPUs it asked for",
     "RecordDamaged": "its record in the store cannot be read",
@@ -34,13 +35,16 @@ START_REASONS = {
     "GpuMemoryHeld": "`CONFIGURING`: the driver has not yet freed the memory of an earlier worker",
 }
 
-NOT_REASONS = {"NaN", "Dove", "NvmlDevice"}
+NOT_REASONS = {"NaN", "Dove", "NvmlDevice", "NvmlEventSet"}
 """Words in the code of the controller that only look like reasons."""
 
 ENVIRONMENT = {
     "DOVETAIL_HOME": ("commands", "the cluster's folder, where `--home` is not given"),
     "DOVETAIL_DATA": ("commands, tests", "the folder of public traces and profiles"),
-    "DOVETAIL_JOB": ("every job", "the job's number"),
+    "DOVETAIL_JOB": ("every job, prolog and epilog", "the job's number"),
+    "DOVETAIL_USER": ("prolog and epilog", "the owner of the job"),
+    "DOVETAIL_GPUS": ("prolog and epilog", "the job's GPUs on the node, by UUID or slot"),
+    "DOVETAIL_WORKDIR": ("prolog and epilog", "the working directory of the job"),
     "DOVETAIL_SOCKET": ("training worker", "the agent's socket; without it a script runs alone"),
     "DOVETAIL_WORKER": ("training worker", "`job/number`"),
     "DOVETAIL_TOKEN": ("training worker", "the secret the agent knows it by"),
@@ -57,6 +61,7 @@ ENVIRONMENT = {
 
 EVENTS = {
     "submitted": "a job joined the queue",
+    "avoided": "a job is kept off nodes that failed it, until it is placed again (live)",
     "started": "a job was placed",
     "switched": "GPUs that were being prepared joined a job",
     "shrunk": "a job lost GPUs with a node and trains on",
@@ -67,6 +72,8 @@ EVENTS = {
     "withdrawn": "a waiting job left the queue for a while: held, or to be retried (live)",
     "ended": "a job is over",
     "node": "a node is `up`, `draining` or `down`",
+    "gpus": "GPUs that are `draining` or `down` by themselves, and jobs that may finish there",
+    "warned": "the owner of a job was warned, in its output (live)",
     "woke": "the policy had asked to be called now",
     "learned": "measured speeds replaced believed ones (live)",
     "controller": "a controller is `recovering` or `ready` (live)",

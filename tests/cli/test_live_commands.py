@@ -230,6 +230,81 @@ def test_running_jobs_do_not_notice_that_the_controller_was_killed(
     assert len(log) == 2 and log[1] == "went", "it was started once"
 
 
+def test_the_sites_scripts_run_on_each_node_and_drain_one_that_is_bad(
+    cluster: Cluster, work: Path, tmp_path: Path
+) -> None:
+    def script(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    def drains(node: int) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = cluster("nodes", "--json").json["nodes"][node]["drains"]
+        return found
+
+    bad, log = tmp_path / "bad", tmp_path / "log"
+    check = script("check", f"test -e {bad} && echo no scratch && exit 1; exit 0")
+    # The prolog of the first job fails, on whichever node that is.
+    first = f"mkdir {tmp_path}/first 2>/dev/null && echo no module && exit 1"
+    prolog = script("prolog", f'{first}\necho "prolog $DOVETAIL_JOB" >> {log}')
+    epilog = script("epilog", f'echo "epilog $DOVETAIL_JOB" >> {log}')
+    assert "is not an executable file" in cluster.refused("up", "--prolog", tmp_path)
+    assert "run no scripts" in cluster.refused("up", "--engine", "emulated:1x1", "--prolog", prolog)
+    words = ("--health-check", check, "--health-every", 1, "--prolog", prolog, "--epilog", epilog)
+    cluster.up("--engine", "local:2x1", *words)
+    job = cluster.submit("job.sh", "x", "0", "0")
+    cluster.until_state(job, "COMPLETED")
+    assert cluster.row(job)["retries"] == 0, "by no fault of its own"
+    (failed,) = [node for node in (0, 1) if drains(node)]
+    assert [(d["source"], d["reason"]) for d in drains(failed)] == [
+        ("prolog", f"prolog of job {job}: no module")
+    ]
+    cluster.until(lambda: "epilog" in log.read_text(), "no epilog ran")
+    assert log.read_text() == f"prolog {job}\nepilog {job}\n"
+    bad.touch()
+    cluster.until(
+        lambda: len(drains(failed)) == 2 and bool(drains(1 - failed)), "the check drained nothing"
+    )
+    assert [d["reason"] for d in drains(1 - failed)] == ["health check: no scratch"]
+    bad.unlink()
+    cluster.until(lambda: drains(1 - failed) == [], "the node was not given back")
+    assert "no module" in cluster("nodes").out
+    cluster("drain", failed, "--undo")
+    cluster.until(lambda: drains(failed) == [], "a user cannot undo it")
+
+
+def test_a_job_that_writes_without_end_keeps_its_newest_output(
+    cluster: Cluster, work: Path
+) -> None:
+    assert "--output-max" in cluster.refused("up", "--output-max", "1K")
+    cluster.up("--engine", "local:1", "--output-max", "64K")
+    (work / "wordy.sh").write_text("#!/bin/sh\nexec yes\n")
+    job = cluster.submit("wordy.sh")
+    chosen = cluster.home / "jobs" / str(job) / "output.log"
+    cluster.until(chosen.with_name("output.log.1").exists, "the output was not bounded")
+    cluster("cancel", job)
+    cluster.until_state(job, "CANCELLED")
+    assert cluster("logs", job).out.startswith("[dovetail: the output exceeded 0.0625 MiB; ")
+
+
+@pytest.mark.slow
+def test_a_job_that_sleeps_is_warned_and_loses_its_slot_and_one_that_works_does_not(
+    cluster: Cluster, work: Path
+) -> None:
+    assert "at least 60s" in cluster.refused("up", "--reclaim-idle", "1s")
+    cluster.up("--engine", "local:2", "--reclaim-idle", "60s")
+    (work / "sleeps.sh").write_text("#!/bin/sh\nsleep 600\n")
+    (work / "works.sh").write_text("#!/bin/sh\nwhile true; do :; done\n")
+    sleeps, works = cluster.submit("sleeps.sh"), cluster.submit("works.sh")
+    cluster.until_state(sleeps, "CANCELLED")
+    assert cluster.row(sleeps)["reason"] == "IdleLimit"
+    assert "[dovetail: this job does not use its GPUs" in cluster("logs", sleeps).out
+    assert cluster.state(works) == "RUNNING" and cluster("logs", works).out == ""
+    assert "idle" not in cluster.row(works)["where"]
+    cluster("cancel", works)
+
+
 def test_arrays_drains_and_waiting_for_the_end(cluster: Cluster, work: Path) -> None:
     cluster.up("--engine", "local:2x1")
     cluster("drain", 1)

@@ -27,7 +27,7 @@ def wishes(monkeypatch: pytest.MonkeyPatch) -> list[UpRequest]:
     def start(request: UpRequest, as_json: bool) -> None:
         found.append(request)
         used = {"policy": request.policy, "engine": request.engine, **request.options}
-        up_options.keep(request.home, used)
+        up_options.keep(request.home, {**used, **request.scripts.options})
 
     monkeypatch.setattr(up, "_start", start)
     return found
@@ -47,6 +47,19 @@ def test_up_without_options_uses_those_of_the_last_time(
     assert (wishes[2].policy, wishes[2].engine) == ("srtf", "emulated:1x2")
     shell.ok(*here, "--fresh")
     assert (wishes[3].policy, wishes[3].engine, wishes[3].options["seed"]) == ("fifo", "local", 0)
+
+
+def test_the_sites_options_are_remembered_in_their_own_words(
+    shell: Shell, home: Path, wishes: list[UpRequest]
+) -> None:
+    here = ("up", "--home", home, "--engine", "local:1")
+    shell.ok(*here, "--output-max", "64M", "--reclaim-idle", "30m", "--epilog", "/bin/true")
+    again = shell.ok(*here)
+    assert (
+        "--output-max 64M --reclaim-idle 1800s" in again.err and "--epilog /bin/true" in again.err
+    )
+    assert wishes[1].scripts == wishes[0].scripts
+    assert (wishes[0].scripts.output_bytes_max, wishes[0].scripts.reclaim_idle_s) == (2**26, 1800.0)
 
 
 @pytest.mark.parametrize("kept", ["{", "[]", '{"policy": 3}', '{"colour": "red"}'])

@@ -11,6 +11,7 @@ from dovetail.core.units import NEVER_S
 from dovetail.live.jobs.lifecycle import State
 
 if TYPE_CHECKING:
+    from dovetail.live.jobs.drain_reason import DrainReason
     from dovetail.live.server.messages.cluster import NodeRow
     from dovetail.live.server.messages.listing import JobRow
     from dovetail.live.server.messages.tenants import TenantList
@@ -144,18 +145,32 @@ def nodes_lines(nodes: Sequence[NodeRow], width: int) -> list[Line]:
             _text(heard),
         )
         cells.append(row_cells)
-    return table_lines([_COLUMNS[name] for name in names], cells, width)
+    notes = [_drain_line(node.node, note) for node in nodes for note in node.drains]
+    notes += [
+        ((f"node {node.node}, {warning}", "yellow"),) for node in nodes for warning in node.warnings
+    ]
+    return [*table_lines([_COLUMNS[name] for name in names], cells, width), *notes]
+
+
+def _drain_line(node: int, note: DrainReason) -> Line:
+    where = f"node {node}" if note.gpu < 0 else f"GPU {note.gpu} of node {node}"
+    by = f" by {note.by}" if note.by else ""
+    why = f": {note.reason}" if note.reason else ""
+    return ((f"{where} was drained{by} at {span(note.since_s)}{why}", "yellow"),)
 
 
 def gpu_cells(node: NodeRow) -> list[Piece]:
-    """Returns one cell for each GPU, coloured by job; a shared GPU shows both jobs."""
+    """Returns one cell for each GPU, coloured by job; a shared GPU shows both jobs, a drained x."""
     pieces: list[Piece] = []
-    for jobs, names in zip(node.jobs, node.called, strict=True):
+    drained = {note.gpu for note in node.drains}
+    for gpu, (jobs, names) in enumerate(zip(node.jobs, node.called, strict=True)):
         pieces.append(("[", ""))
         for i, (job, name) in enumerate(zip(jobs, names, strict=True)):
             pieces.append(("+" if i else "", ""))
             pieces.append((name, PALETTE[job % len(PALETTE)]))
-        pieces.append(("]" if jobs else ".]", ""))
+        if gpu in drained:
+            pieces.append(("x", "yellow"))
+        pieces.append(("]" if jobs or gpu in drained else ".]", ""))
     return pieces
 
 

@@ -121,21 +121,36 @@ def tenants(home: Path, as_json: bool) -> None:
 
 
 @click.command("drain")
-@click.argument("node")
-@click.option("--undo", is_flag=True, help="Resume placing jobs on the node.")
+@click.argument("node", metavar="NODE[:GPU]")
+@click.option("--reason", default="", help="Why; `dovetail nodes` shows it.")
+@click.option("--undo", is_flag=True, help="Resume placing jobs there.")
 @asks_a_cluster
-def drain(home: Path, as_json: bool, node: str, undo: bool) -> None:
-    """Stop placing jobs on a node. Its running jobs finish, under every policy.
+def drain(home: Path, as_json: bool, node: str, reason: str, undo: bool) -> None:
+    """Stop placing jobs on a node, or on one GPU of it. Running jobs finish, under every policy.
+
+    A drain of the node and drains of its GPUs are undone apart.
 
     \b
     Example:
-      dovetail drain 3
+      dovetail drain 3 --reason "fan replaced on Friday"
+      dovetail drain 3:2 --reason "XID 48"
       dovetail drain 3 --undo
     """
-    if not (node.isdecimal() and node.isascii() and len(node) < 10):
-        raise InputError(f"node '{node}'", "is not a node number", "dovetail nodes lists them")
-    client_of(home).drain(int(node), undo=undo)
+    number, gpu = _place_of(node)
+    client_of(home).drain(number, gpu=gpu, reason=reason, undo=undo)
     if as_json:
-        click.echo(f'{{"node": {int(node)}, "draining": {"false" if undo else "true"}}}')
+        at = {"node": number} if gpu < 0 else {"node": number, "gpu": gpu}
+        click.echo(json.dumps({**at, "draining": not undo}))
     else:
-        click.echo(f"node {node} {'accepts jobs again' if undo else 'accepts no new jobs'}")
+        what = f"node {number}" if gpu < 0 else f"GPU {gpu} of node {number}"
+        click.echo(f"{what} {'accepts jobs again' if undo else 'accepts no new jobs'}")
+
+
+def _place_of(text: str) -> tuple[int, int]:
+    """Returns the node and the GPU (-1: all of it) of `3` or `3:2`. Raises InputError."""
+    node, colon, gpu = text.partition(":")
+    numbers = (node, gpu) if colon else (node,)
+    if not all(n.isdecimal() and n.isascii() and len(n) < 10 for n in numbers):
+        what = "is not a node number" if not colon else "is not NODE:GPU, as in 3:2"
+        raise InputError(f"node '{text}'", what, "dovetail nodes lists them")
+    return int(node), int(gpu) if colon else -1

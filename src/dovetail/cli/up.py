@@ -25,6 +25,7 @@ from dovetail.cli.cluster_options import (
     shown_option,
 )
 from dovetail.cli.options import belief_options
+from dovetail.cli.site_options import site_options, site_scripts
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from dovetail.live.serving.serve import UpRequest
     from dovetail.study.option_texts import OptionTexts
 
-OWN = ("policy", "engine", "gate", "lease")
-"""The remembered options that are no options of a simulation."""
 START_S = 600.0
 """Timeout of a start: long, as the first start of a fresh install compiles code."""
 POLL_S = 0.05
@@ -76,6 +75,7 @@ STEP = "start: "
 )
 @shown_option("--switching", default="restart:5", help="Cost of switching jobs.")
 @belief_options
+@site_options
 @click.option(
     "--listen", default="", help="Also listen on 127.0.0.1:PORT, with the folder's token."
 )
@@ -93,6 +93,13 @@ def up(
     engine: str,
     gate: str,
     lease: str,
+    health_check: str,
+    health_every: float,
+    prolog: str,
+    epilog: str,
+    script_limit: float,
+    output_max: str,
+    reclaim_idle: str,
     listen: str,
     allow_sharing_between_users: bool,
     fresh: bool,
@@ -122,18 +129,18 @@ def up(
     if listen and not loopback_address(listen)[1]:
         raise InputError(f"--listen {listen}", "it needs a port", "as in 127.0.0.1:7077")
     home = home.expanduser().absolute()
-    profiles = tuple(str(Path(path).absolute()) for path in option_texts["profiles"])
-    file = option_texts.get("cluster", "")
-    option_texts["cluster"] = str(Path(file).absolute()) if file else ""
     context = click.get_current_context()
     last = {} if fresh else up_options.recalled(home, context)
     policy, engine = str(last.get("policy", policy)), str(last.get("engine", engine))
     join = _join_options(str(last.get("gate", gate)), str(last.get("lease", lease)))
-    remembered = {name: value for name, value in last.items() if name not in OWN}
-    texts = cast("OptionTexts", {**option_texts, "profiles": profiles, **remembered})
+    given = (health_check, health_every, prolog, epilog, script_limit, output_max, reclaim_idle)
+    scripts = site_scripts(*up_options.with_recalled(last, up_options.SCRIPTS, given))
+    remembered = {name: last[name] for name in last if name in up_options.OF_RUN}
+    texts = cast("OptionTexts", {**_absolute(option_texts), **remembered})
     if last:
         click.echo(f"options of the last start: {up_options.words(last)}", err=True)
-    request = UpRequest(home, policy, engine, texts, listen, allow_sharing_between_users, join)
+    share = allow_sharing_between_users
+    request = UpRequest(home, policy, engine, texts, listen, share, join, scripts)
     with reporting(report_fd):
         check(request)
     for note in notes_of(EngineSpec.parse(engine)):
@@ -162,6 +169,14 @@ def _join_options(gate: str, lease: str) -> JoinSettings:
     return JoinSettings(gate, 0.0 if isinf(lease_s) else lease_s, lease)
 
 
+def _absolute(texts: OptionTexts) -> OptionTexts:
+    """Returns options with the paths of files that the controller finds wherever it runs."""
+    profiles = tuple(str(Path(path).absolute()) for path in texts["profiles"])
+    file = texts.get("cluster", "")
+    cluster = str(Path(file).absolute()) if file else ""
+    return {**texts, "profiles": profiles, "cluster": cluster}
+
+
 @contextmanager
 def reporting(descriptor: int) -> Iterator[None]:
     """Writes the error that ends the block to an open file, unless `descriptor` is negative.
@@ -187,10 +202,14 @@ def reported(descriptor: int) -> str:
 
 def _serve(request: UpRequest, as_json: bool) -> None:
     from dovetail.live.serving.serve import serve
+    from dovetail.live.store.folder import Folder
+    from dovetail.live.system.log_file import LogLimit
 
     logging.basicConfig(
         format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogLimit(Folder(request.home).log))
 
     def ready(server: Server) -> None:
         up_options.keep(
@@ -201,6 +220,7 @@ def _serve(request: UpRequest, as_json: bool) -> None:
                 "gate": request.join.gate,
                 "lease": request.join.lease,
                 **request.options,
+                **request.scripts.options,
             },
         )
         _print_up(request, server.address, as_json, os.getpid())
@@ -215,9 +235,11 @@ def _start(request: UpRequest, as_json: bool) -> None:
     """
     from dovetail.live.client.client import Client, NoController
     from dovetail.live.store.folder import Folder
+    from dovetail.live.system.log_file import rotate
     from dovetail.live.system.private_file import open_private
 
     log = Folder(request.home).log
+    rotate(log)
     report = os.memfd_create("dovetail-up")
     with open(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as out:
         began = out.tell()
@@ -278,7 +300,7 @@ def _words(request: UpRequest) -> list[str]:
     words += ["--policy", request.policy, "--engine", request.engine, "--listen", request.listen]
     words += ["--gate", request.join.gate, "--lease", request.join.lease]
     words += ["--allow-sharing-between-users"] * request.share_between_users
-    for name, value in request.options.items():
+    for name, value in {**request.options, **request.scripts.options}.items():
         for one in value if isinstance(value, tuple | list) else (value,):
             words += [f"--{name.replace('_', '-')}", str(one)]
     return words

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -12,12 +12,17 @@ from click.core import ParameterSource
 from dovetail.core.errors import InputError
 
 FILE = "up.json"
-REMEMBERED = (
-    *("policy", "engine", "cluster", "forecast", "belief", "placement", "switching", "physics"),
-    *("profiles", "interference", "cycle", "without", "seed", "gate", "lease"),
+OF_RUN = (
+    *("cluster", "forecast", "belief", "placement", "switching", "physics"),
+    *("profiles", "interference", "cycle", "without", "seed"),
 )
+SCRIPTS = (
+    *("health_check", "health_every", "prolog", "epilog", "script_limit"),
+    *("output_max", "reclaim_idle"),
+)
+REMEMBERED = ("policy", "engine", "gate", "lease", *OF_RUN, *SCRIPTS)
 """The options in the file. --listen and sharing open the cluster to others: never implied."""
-_KINDS = {"seed": int, "profiles": list}
+_KINDS = {"seed": int, "profiles": list, "health_every": float, "script_limit": float}
 """Types of the options that are not texts."""
 
 
@@ -43,12 +48,25 @@ def recalled(home: Path, context: click.Context) -> dict[str, object]:
     return options
 
 
+def with_recalled(
+    last: Mapping[str, object],
+    names: Sequence[str],
+    given: tuple[str, float, str, str, float, str, str],
+) -> tuple[str, float, str, str, float, str, str]:
+    """Returns the options of the scripts, those of the last start where the command has none."""
+    check, every, prolog, epilog, limit, most, idle = (
+        last.get(name, value) for name, value in zip(names, given, strict=True)
+    )
+    texts = str(prolog), str(epilog)
+    return str(check), float(str(every)), *texts, float(str(limit)), str(most), str(idle)
+
+
 def words(options: Mapping[str, object]) -> str:
     """Returns options as text of a command line."""
     texts = []
     for name, value in options.items():
         for one in value if isinstance(value, tuple) else (value,):
-            texts.append(f"--{name} {one}")
+            texts.append(f"--{name.replace('_', '-')} {one}")
     return " ".join(texts)
 
 

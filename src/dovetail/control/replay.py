@@ -19,11 +19,13 @@ from dovetail.core.messages import (
     BY_POLICY,
     READY,
     RECOVERING,
+    Avoided,
     ControllerChanged,
     Ended,
     Explained,
     Fact,
     Foreseen,
+    GpusChanged,
     Learned,
     Measured,
     NodeChanged,
@@ -236,13 +238,22 @@ class ReplayWorld:
                     self._ready = controller_state == READY
                 case _:
                     self._adjust(fact)
-        if nodes:
-            state.change_nodes(nodes)
+        capacity = self._change_capacity(nodes, instant.events)
         for t, job, placement, rate, from_s, _ in shrunk:
             state.start(job, placement, rate, from_s - t)
         tenants = state.plan.occupancy.tenants
         opens = woke and tenants is not None and instant.t in tenants.edges_s()
-        return Changes(arrived, ended, evicted, capacity=bool(nodes) or opens, woke=woke)
+        return Changes(arrived, ended, evicted, capacity=capacity or opens, woke=woke)
+
+    def _change_capacity(self, nodes: Sequence[tuple[int, str]], events: Sequence[Fact]) -> bool:
+        """Adopts the states of nodes and GPUs; returns whether there are new ones."""
+        closed = [fact for fact in events if isinstance(fact, GpusChanged)]
+        if nodes:
+            self._state.change_nodes(nodes)
+        if closed:
+            # Its jobs are those on GPUs after all other events.
+            self._state.change_gpus(closed[-1].gpus, closed[-1].staying)
+        return bool(nodes or closed)
 
     def _arrive(self, job: int, length_s: float) -> None:
         self._state.arrive(job)
@@ -259,6 +270,8 @@ class ReplayWorld:
                 self._state.measure(job, done_s, rate)
             case Foreseen(_, job, length_s):
                 self._state.relength(job, length_s)
+            case Avoided(_, job, nodes):
+                self._state.avoid(job, nodes)
             case Switched(t, job, rate, from_s, _):
                 self._state.switch(job, rate, from_s - t)
 
@@ -379,6 +392,8 @@ def take_over(state: ClusterState, before: ClusterState, length_s: Sequence[floa
     _take_over_nodes(state, before)
     for job in range(len(state.jobs)):
         waits = job in before.waiting
+        if job in before.avoided:
+            state.avoid(job, before.avoided[job])
         if waits or (before.first_start_s[job] < NEVER_S and job not in before.plan.placed):
             state.restore(job, before.life(job), None)
             state.relength(job, length_s[job])
@@ -395,3 +410,5 @@ def _take_over_nodes(state: ClusterState, before: ClusterState) -> None:
     ]
     if changed:
         state.change_nodes(changed)
+    if before.view.cluster.gpu_states:
+        state.change_gpus(before.view.cluster.gpu_states, before.view.staying)

@@ -7,7 +7,7 @@ are plain lists: the loop reads and writes single entries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sortedcontainers import SortedList
@@ -80,6 +80,7 @@ class ClusterState:
         self._held: list[float] = [0] * n
         self._running = RunningTable()
         self._end: list[float] = [0.0] * n
+        self._avoided: dict[int, tuple[int, ...]] = {}
         shared = bool(policy.powers & {"share", "interleave"})
         self.plan = Plan(Occupancy(cluster, jobs, shared=shared))
         if self.plan.occupancy.tenants is not None:
@@ -258,10 +259,28 @@ class ClusterState:
         started_before = self.first_start_s[change.job] != NEVER_S
         return placed_how(change.before, change.after, started_before=started_before)
 
+    def avoid(self, job: int, nodes: Sequence[int]) -> None:
+        """Keeps a job off some nodes until it is placed the next time.
+
+        A policy that stops it later may place it there: the fault was of one try.
+        """
+        self._avoided = {j: kept for j, kept in self._avoided.items() if j != job}
+        if nodes:
+            self._avoided[job] = tuple(sorted(nodes))
+        avoided = self._avoided.get(job, ())
+        self.waiting.reshape(job, self.plan.occupancy.shape(job, avoided))
+
+    @property
+    def avoided(self) -> Mapping[int, tuple[int, ...]]:
+        """The nodes that waiting jobs avoid."""
+        return self._avoided
+
     def start(self, job: int, placement: Placement, rate: float, delay_s: float) -> None:
         """Puts a job on its GPUs; it makes progress after `delay_s`."""
         if job in self.waiting:
             self.waiting.remove(job)
+            if job in self._avoided:
+                self.avoid(job, ())
         else:
             self.settle(job)
             self._book(job)
@@ -319,6 +338,17 @@ class ClusterState:
         cluster = self.view.cluster.with_nodes(nodes)
         self.plan.change_nodes(cluster, sorted({node for node, _ in nodes}))
         show(self.view, cluster=cluster)
+
+    def change_gpus(self, states: Sequence[tuple[int, int, str]], staying: Collection[int]) -> None:
+        """Adopts the GPUs that are draining or down, and the jobs that may finish on them.
+
+        No job may be on a GPU that is down.
+        """
+        before = self.view.cluster
+        cluster = before.with_gpus(states)
+        nodes = sorted({node for node, _ in before.gpus_down ^ cluster.gpus_down})
+        self.plan.change_nodes(cluster, nodes)
+        show(self.view, cluster=cluster, staying=frozenset(staying))
 
     def _wait(self, job: int) -> None:
         self.pending_s[job] = self.now

@@ -114,6 +114,9 @@ class Cluster:
     qos: tuple[QosSpec, ...] = ()
     reservations: tuple[ReservationSpec, ...] = ()
     states: tuple[tuple[int, str], ...] = field(default=())
+    gpu_states: tuple[tuple[int, int, str], ...] = field(default=())
+    """GPUs that are not up, as (node, GPU, state), in order. One that is draining is held by jobs,
+    which may finish there, and no other job joins them; one that is down is out of service."""
 
     def __post_init__(self) -> None:
         if not self.groups or sum(g.nodes * g.gpus_per_node for g in self.groups) < 1:
@@ -208,13 +211,27 @@ class Cluster:
         """The number of GPUs of all nodes, whatever their state."""
         return sum(self.installed)
 
+    @cached_property
+    def closed_gpus(self) -> frozenset[tuple[int, int]]:
+        """The GPUs (node, GPU) on which no other job may start: draining or down."""
+        return frozenset((node, gpu) for node, gpu, _ in self.gpu_states)
+
+    @cached_property
+    def gpus_down(self) -> frozenset[tuple[int, int]]:
+        """The GPUs (node, GPU) that are out of service, and that nobody holds."""
+        return frozenset((node, gpu) for node, gpu, state in self.gpu_states if state == DOWN)
+
     def capacity_of(self, node: int) -> int:
         """Returns the usable GPUs of one node."""
-        return 0 if self.state_of.get(node) == DOWN else self.installed[node]
+        if self.state_of.get(node) == DOWN:
+            return 0
+        return self.installed[node] - sum(at == node for at, _ in self.gpus_down)
 
     @cached_property
     def capacity(self) -> tuple[int, ...]:
         """The usable GPUs of each node: 0 for a node that is down."""
+        if self.gpus_down:
+            return tuple(self.capacity_of(node) for node in range(self.nodes))
         return tuple(0 if self.state_of.get(i) == DOWN else g for i, g in enumerate(self.installed))
 
     @cached_property
@@ -248,6 +265,15 @@ class Cluster:
             else:
                 raise InputError("capacity", f"unknown node state '{state}'")
         return replace(self, states=tuple(sorted(states.items())))
+
+    def with_gpus(self, states: Sequence[tuple[int, int, str]]) -> Cluster:
+        """Returns the cluster in which exactly these GPUs are draining or down."""
+        for node, gpu, state in states:
+            if not (0 <= node < self.nodes and 0 <= gpu < self.installed[node]):
+                raise InputError("capacity", f"there is no GPU {gpu} on node {node}")
+            if state not in (DRAINING, DOWN):
+                raise InputError("capacity", f"unknown state of a GPU '{state}'")
+        return replace(self, gpu_states=tuple(sorted(states)))
 
 
 @lru_cache(maxsize=64)

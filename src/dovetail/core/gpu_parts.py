@@ -5,7 +5,7 @@ Parts count in whole thousandths of a GPU, so that sums of them are exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from sortedcontainers import SortedList
 
@@ -24,18 +24,22 @@ def exact_sum(gpus: float) -> float:
 
 
 class OpenGpus:
-    """The GPUs of which jobs hold parts, as (node, GPU id), with the thousandths taken of each."""
+    """The GPUs of which jobs hold parts, as (node, GPU id), with the thousandths taken of each.
 
-    __slots__ = ("_fullest", "taken")
+    Nothing more of a GPU is given away that is `closed`.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_fullest", "closed", "taken")
+
+    def __init__(self, closed: Set[tuple[int, int]] = frozenset()) -> None:
+        self.closed = closed
         self.taken: dict[tuple[int, int], int] = {}
         # Read backwards: the fullest first, of equals the lowest node and GPU.
         self._fullest: SortedList = SortedList()
 
     def has_room(self, gpu: tuple[int, int], part: int) -> bool:
         """True if so many more thousandths of a GPU are left, all of it if nothing is taken."""
-        return self.taken.get(gpu, 0) + part <= THOUSANDTHS
+        return gpu not in self.closed and self.taken.get(gpu, 0) + part <= THOUSANDTHS
 
     def book(self, gpu: tuple[int, int], part: int) -> None:
         """Takes thousandths of a GPU, or with a negative number gives them back."""
@@ -54,4 +58,5 @@ class OpenGpus:
         """Yields the GPUs with so many thousandths left, the fullest first."""
         limit = (THOUSANDTHS - part, 1, 0)
         for _, node, number in self._fullest.irange(maximum=limit, reverse=True):
-            yield -node, -number
+            if (-node, -number) not in self.closed:
+                yield -node, -number

@@ -31,6 +31,8 @@ class Islands:
             [size] * (gpus // size)
             for size, gpus in zip(self.sizes, cluster.installed, strict=True)
         ]
+        for node, gpu in cluster.gpus_down:
+            self.free[node][gpu // self.sizes[node]] -= 1
         self._nodes_by_most = [0] * (max(self.sizes) + 1)
         for node, free in enumerate(self.free):
             self._nodes_by_most[max(free, default=0)] |= 1 << node
@@ -43,6 +45,14 @@ class Islands:
     def emptied(self) -> Islands:
         """Returns the same islands with nothing on them."""
         return Islands(self._cluster)
+
+    def adopt(self, cluster: Cluster) -> None:
+        """Adopts a cluster in which GPUs that nobody holds went out of service, or came back."""
+        for gone in sorted(cluster.gpus_down - self._cluster.gpus_down):
+            self.shift(*gone, -1)
+        for back in sorted(self._cluster.gpus_down - cluster.gpus_down):
+            self.shift(*back, 1)
+        self._cluster = cluster
 
     def shift(self, node: int, gpu: int, by: int) -> None:
         """Frees one GPU (1) or takes it (-1)."""

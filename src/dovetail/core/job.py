@@ -1,10 +1,8 @@
 """Requests of users: one `JobRequest`, and the `JobTable` of a whole trace in columns.
 
 A job here is a request. How long it runs is not part of it: that is the world's truth
-(`core.trace.Trace`) or a policy's forecast (`core.beliefs.Forecast`).
-
-Inside a run every job is an integer index into the table. The table is sorted by
-(submission, id), so comparing indices is the tie-break of ALGORITHMS section 0. A live run
+(`core.trace.Trace`) or a policy's forecast (`core.beliefs.Forecast`). Inside a run every job is an
+integer index into the table, sorted by (submission, id): comparing indices breaks ties. A live run
 appends jobs as they are admitted, and then the index is the order of admission.
 """
 
@@ -415,7 +413,7 @@ class Shape:
     """What decides where a job fits: jobs of one shape fit in the same places.
 
     `groups` are the node groups that the job's queue owns; none means all. `gpu_part` is the part
-    of each GPU that a job asks for.
+    of each GPU that a job asks for. `avoided` are nodes that it is not to be placed on.
     """
 
     gpus: int
@@ -431,6 +429,7 @@ class Shape:
     reservation: str = ""
     length_s: float = float("inf")
     gpu_part: float = 1.0
+    avoided: tuple[int, ...] = ()
     whole_gpus: int = field(init=False, compare=False, repr=False)
     """The GPUs that must be free as a whole: none for parts, which may join others on a GPU."""
     asked_gpus: float = field(init=False, compare=False, repr=False)
@@ -484,6 +483,7 @@ def shapes_of(
             groups=groups_of.get(jobs.queue[job], ()),
             length_s=float(columns[-1][job]),
             gpu_part=float(jobs.gpu_part[job]),
+            avoided=(),
             **{name: label[job] for name, label in labels.items()},
         )
         for job in order[starts].tolist()

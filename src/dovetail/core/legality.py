@@ -55,6 +55,8 @@ def _name(view: View, job: int) -> str:
 
 def _stays(view: View, job: int) -> str:
     """Returns why a job may not be stopped."""
+    if job in view.staying:
+        return "may finish on its draining GPU"
     return "may finish on its draining node" if view.jobs.preemptible[job] else "is not preemptible"
 
 
@@ -107,7 +109,9 @@ def _check_move(
     elif not resized and moved and "migrate" not in powers:
         faults.append(f"{_name(view, job)} is moved without the power to migrate")
     # On a draining node an elastic job may shrink, or grow elsewhere; it is not moved.
-    may = view.jobs.preemptible if resized else view.preemptible
+    # On a draining GPU it is not even resized: which of its GPUs it keeps, no plan says.
+    alone = resized and job not in view.staying
+    may = view.jobs.preemptible if alone else view.preemptible
     if moved and not may[job]:
         faults.append(f"{_name(view, job)} {_stays(view, job)} and would move")
 

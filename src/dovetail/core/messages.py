@@ -38,6 +38,14 @@ class Submitted(NamedTuple):
     length_s: float
 
 
+class Avoided(NamedTuple):
+    """A job is kept off `nodes`, where it failed, until it is placed the next time."""
+
+    t: float
+    job: int
+    nodes: tuple[int, ...]
+
+
 class Started(NamedTuple):
     """A job was placed; it makes progress at `rate` from `from_s` on (a switch costs time).
 
@@ -137,6 +145,26 @@ class NodeChanged(NamedTuple):
     state: str
 
 
+class GpusChanged(NamedTuple):
+    """The GPUs that are not up from now on, as (node, GPU, `draining` or `down`); others are up.
+
+    `staying` are the jobs that may finish on them. GPUs go by the names of the plan: one of the
+    node's, not always the one that a user drained.
+    """
+
+    t: float
+    gpus: tuple[tuple[int, int, str], ...]
+    staying: tuple[int, ...] = ()
+
+
+class Warned(NamedTuple):
+    """The owner of a job was warned, with a line in its output."""
+
+    t: float
+    job: int
+    why: str
+
+
 class Woke(NamedTuple):
     """The policy asked to be called at this time."""
 
@@ -192,6 +220,7 @@ class Explained(NamedTuple):
 
 Fact = (
     Submitted
+    | Avoided
     | Started
     | Switched
     | Shrunk
@@ -202,6 +231,8 @@ Fact = (
     | Withdrawn
     | Ended
     | NodeChanged
+    | GpusChanged
+    | Warned
     | Woke
     | Learned
     | ControllerChanged
@@ -212,6 +243,7 @@ Fact = (
 
 KINDS: Mapping[str, type[Fact]] = {
     "submitted": Submitted,
+    "avoided": Avoided,
     "started": Started,
     "switched": Switched,
     "shrunk": Shrunk,
@@ -222,6 +254,8 @@ KINDS: Mapping[str, type[Fact]] = {
     "withdrawn": Withdrawn,
     "ended": Ended,
     "node": NodeChanged,
+    "gpus": GpusChanged,
+    "warned": Warned,
     "woke": Woke,
     "learned": Learned,
     "controller": ControllerChanged,

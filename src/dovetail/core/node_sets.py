@@ -111,7 +111,7 @@ class NodeSets:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._sets: dict[tuple[str, tuple[str, ...]], tuple[int, ...]] = {}
+        self._sets: dict[tuple[str, tuple[str, ...], tuple[int, ...]], tuple[int, ...]] = {}
         self._levels = {"node": 1} | {link.name.casefold(): link.nodes for link in cluster.tree}
         if cluster.has_islands:
             self._levels[ISLAND] = 1
@@ -121,9 +121,9 @@ class NodeSets:
 
     def of(self, shape: Shape) -> tuple[int, ...]:
         """Returns the sets of a shape, the preferred one first."""
-        if not (shape.gpu_type or shape.groups):
+        if not (shape.gpu_type or shape.groups or shape.avoided):
             return ANYWHERE
-        key = shape.gpu_type, shape.groups
+        key = shape.gpu_type, shape.groups, shape.avoided
         known = self._sets.get(key)
         if known is None:
             known = self._sets[key] = self._computed(shape)
@@ -187,6 +187,9 @@ class NodeSets:
 
     def _computed(self, shape: Shape) -> tuple[int, ...]:
         owned = [self._owned(groups) for groups in _alternatives(shape.groups)]
+        if shape.avoided:
+            avoided = sum(1 << node for node in shape.avoided)
+            owned = [nodes & ~avoided for nodes in owned]
         wanted = types_of(shape.gpu_type)
         if not wanted:
             return tuple(dict.fromkeys(owned))

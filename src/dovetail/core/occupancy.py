@@ -68,7 +68,7 @@ class Occupancy:
         for count, nodes in enumerate(self.levels):
             if nodes:
                 self.level_mask |= 1 << count
-        self.open_gpus = OpenGpus()
+        self.open_gpus = OpenGpus(cluster.closed_gpus)
         self.host_free: list[list[float]] = []
         if self.limits_host:
             self._limit_host()
@@ -105,7 +105,7 @@ class Occupancy:
         jobs = self.jobs
         return "|" in jobs.gpu_type[job] or demands(jobs.topology[job])
 
-    def shape(self, job: int) -> Shape:
+    def shape(self, job: int, avoided: tuple[int, ...] = ()) -> Shape:
         """Returns the shape of a job, with only what limits jobs on this cluster."""
         jobs, tenants = self.jobs, self.tenants
         shape = Shape(
@@ -116,6 +116,7 @@ class Occupancy:
             groups=self.node_sets.groups_of.get(jobs.queue[job], ()),
             topology=jobs.topology[job],
             gpu_part=float(jobs.gpu_part[job]),
+            avoided=avoided,
         )
         return shape if tenants is None else tenants.shaped(shape, job)
 
@@ -134,7 +135,10 @@ class Occupancy:
                 self.level_mask |= 1 << free
             else:
                 self.closed.add(node)
+        if self.islands is not None:
+            self.islands.adopt(cluster)
         self.cluster = cluster
+        self.open_gpus.closed = cluster.closed_gpus
 
     def _leave_level(self, node: int, free: int) -> None:
         self.free_gpus -= free
@@ -232,11 +236,17 @@ class Occupancy:
 
         On a node with islands they are of as few islands as can be.
         """
-        installed = range(self.cluster.installed[node])
-        ids = [gpu for gpu in installed if (node, gpu) not in self.named]
+        ids = list(self._idle(node))
         if self.islands is not None:
             return self.islands.chosen(node, count, ids, (), near=True)
         return tuple(ids[:count])
+
+    def _idle(self, node: int) -> Iterator[int]:
+        """Yields the GPUs of a node that no named placement holds, and that are in service."""
+        named, closed = self.named, self.cluster.closed_gpus
+        for gpu in range(self.cluster.installed[node]):
+            if (node, gpu) not in named and (node, gpu) not in closed:
+                yield gpu
 
     def on_islands(self, job: int, placement: Placement, before: Placement | None) -> Placement:
         """Returns a placement with its GPUs named, where the cluster has islands.
@@ -252,9 +262,13 @@ class Occupancy:
             if not 0 <= node < len(self.free) or self.free[node] < count:
                 raise IllegalPlan(self._shortage(job, node, count))
             there = [gpu for at, gpu in own if at == node]
-            idle = (g for g in range(self.cluster.installed[node]) if (node, g) not in self.named)
+            idle = self._idle(node) if not self.cluster.closed_gpus else self._idle_to(node, there)
             left[node] = list(self.islands.chosen(node, count, idle, there, near=near))
         return replace(placement, gpu_ids=_dealt(placement.spans, left))
+
+    def _idle_to(self, node: int, own: list[int]) -> Iterator[int]:
+        """Yields the GPUs of a node that a job may hold which has its `own` there already."""
+        yield from sorted({*self._idle(node), *(g for g in own if (node, g) not in self.named)})
 
     def seats(
         self, spans: Spans, part: float, before: Placement | None = None
@@ -282,7 +296,7 @@ class Occupancy:
         for fill, gpu in sorted(held):
             if fill and self.open_gpus.has_room((node, gpu), part):
                 yield gpu
-        yield from (gpu for gpu in installed if (node, gpu) not in self.named)
+        yield from self._idle(node)
 
     def island_nodes(self, gpus: int, part: float) -> int:
         """Returns the nodes, as a bit set, of which one island takes so many workers."""
@@ -344,12 +358,7 @@ class Occupancy:
             self._check_books(job, placement)
 
     def _hold_named(self, job: int, placement: Placement) -> None:
-        need: dict[int, int] = {}
-        for node, gpu in placement.named():
-            if not (0 <= node < len(self.free) and 0 <= gpu < self.cluster.installed[node]):
-                raise IllegalPlan(f"job {self.jobs.job_id[job]}: no GPU {gpu} on node {node}")
-            if (node, gpu) not in self.named:
-                need[node] = need.get(node, 0) + 1
+        need = self._newly_named(job, placement)
         for node, count in need.items():
             if self.free[node] < count:
                 raise IllegalPlan(self._shortage(job, node, count))
@@ -370,6 +379,25 @@ class Occupancy:
                 self._shift(node, -1)
                 if self.islands is not None:
                     self.islands.shift(node, gpu, -1)
+
+    def _newly_named(self, job: int, placement: Placement) -> dict[int, int]:
+        """Counts, by node, the GPUs of a placement that nobody has. Raises IllegalPlan."""
+        need: dict[int, int] = {}
+        closed = self.cluster.closed_gpus
+        for node, gpu in placement.named():
+            if not (0 <= node < len(self.free) and 0 <= gpu < self.cluster.installed[node]):
+                raise IllegalPlan(f"job {self.jobs.job_id[job]}: no GPU {gpu} on node {node}")
+            if closed and (node, gpu) in closed and not self._has_already(job, (node, gpu)):
+                name = self.jobs.job_id[job]
+                raise IllegalPlan(f"job {name}: GPU {gpu} of node {node} is out of service")
+            if (node, gpu) not in self.named:
+                need[node] = need.get(node, 0) + 1
+        return need
+
+    def _has_already(self, job: int, gpu: tuple[int, int]) -> bool:
+        """True if a job runs on a GPU: it may finish there."""
+        before = self.running.get(job)
+        return before is not None and gpu in before.named()
 
     def _shift(self, node: int, by: int) -> None:
         old = self.free[node]

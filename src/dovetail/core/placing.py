@@ -79,7 +79,7 @@ class Placing:
             if not occupancy.tenants.room(shape, more):
                 return None
             among &= occupancy.tenants.nodes(shape, more)
-        if not (shape.gpu_type or shape.groups or shape.topology):
+        if not (shape.gpu_type or shape.groups or shape.topology or shape.avoided):
             return self._find_among(occupancy, shape, among, need)
         if shape.topology:
             spans = self._find_near(occupancy, shape, need, among)

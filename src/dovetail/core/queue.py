@@ -183,6 +183,21 @@ class WaitingQueue(JobsByShape):
             if self._lengths is not None:
                 self._lengths.admit(number)
 
+    def reshape(self, job: int, shape: Shape) -> None:
+        """Gives a job another shape, in its place in the order; only a world calls it."""
+        key = self._key.get(job)
+        if key is not None:
+            self.remove(job)
+        number = self._number.setdefault(shape, len(self.shapes))
+        if number == len(self.shapes):
+            self.shapes.append(shape)
+            self._lists.append(SortedList())
+        self.shape_of[job] = number
+        if self._lengths is not None:
+            self._lengths = self._lengths.of_shapes(self.shape_of, self._key)
+        if key is not None:
+            self.add(job, key)
+
     def add(self, job: int, key: float) -> None:
         """Adds a job to the queue; only a world calls it."""
         self._key[job] = key
@@ -305,6 +320,15 @@ class _Lengths:
         self._rank.append(len(jobs))
         jobs.append(len(self._shape_of))
         self._shape_of.append(shape)
+
+    def of_shapes(self, shape_of: Sequence[int], waiting: Iterable[int]) -> _Lengths:
+        """Returns the same lengths of jobs of which some have other shapes."""
+        lengths = _Lengths(self._length_s)
+        for shape in shape_of:
+            lengths.admit(shape)
+        for job in waiting:
+            lengths.add(job)
+        return lengths
 
     def add(self, job: int) -> None:
         self._set(job, self._length_s[job])

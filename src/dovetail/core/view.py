@@ -102,7 +102,7 @@ class View:
 
     `switch_s` is the cost of placing a job, by why it is placed (`core.messages`). `ends` has
     (forecast end, job) of the running jobs in order when the policy's order asks for lengths, else
-    None. Nothing here may be used after `decide` returns.
+    None. Nothing here may be used after `decide` returns. `staying` are jobs on GPUs that drain.
     """
 
     jobs: JobTable
@@ -116,6 +116,7 @@ class View:
     switch_s: Mapping[str, float]
     now: float = 0.0
     changes: Changes = NOTHING
+    staying: Set[int] = frozenset()
     shape_of: Sequence[int] = field(init=False)
     shapes: Sequence[Shape] = field(init=False)
     _stays: list[tuple[tuple[int, int], Bools]] = field(init=False, default_factory=list)
@@ -134,10 +135,11 @@ class View:
     def preemptible(self) -> Bools:
         """Returns, by job, whether it may be stopped or moved now.
 
-        A job on a draining node may finish there and is not stopped; for others the owner decides.
+        A job on a node or GPU that drains may finish there and is not stopped; for others the owner
+        decides.
         """
         draining = self.cluster.draining
-        if not draining:
+        if not draining and not self.staying:
             return self.jobs.preemptible
         as_of = (self.plan.version, len(self.jobs))
         if not self._stays or self._stays[0][0] != as_of:
@@ -145,7 +147,11 @@ class View:
         return self._stays[0][1]
 
     def _without_draining(self, draining: Set[int]) -> Bools:
-        stays = [j for j, p in self.running.items() if any(n in draining for n, _ in p.spans)]
+        stays = [
+            j
+            for j, p in self.running.items()
+            if j in self.staying or any(n in draining for n, _ in p.spans)
+        ]
         if not stays:
             return self.jobs.preemptible
         leave = self.jobs.preemptible.copy()
@@ -156,7 +162,7 @@ class View:
     @property
     def all_preemptible(self) -> bool:
         """True if every job may be stopped or moved now."""
-        if not self.cluster.draining:
+        if not self.cluster.draining and not self.staying:
             return self.jobs.all_preemptible
         return bool(self.preemptible.all())
 
@@ -180,6 +186,7 @@ def show(
     changes: Changes | None = None,
     physics: Physics | None = None,
     cluster: Cluster | None = None,
+    staying: Set[int] | None = None,
 ) -> None:
     """Sets what a view shows. Only the world that owns the view calls this."""
     if now is not None:
@@ -190,3 +197,5 @@ def show(
         object.__setattr__(view, "physics", physics)
     if cluster is not None:
         object.__setattr__(view, "cluster", cluster)
+    if staying is not None:
+        object.__setattr__(view, "staying", staying)

@@ -90,8 +90,11 @@ class FactLines:
             "length_s": lambda length_s: f',"length_s":{_number(length_s)}',
             "preparing": lambda gpus: f',"preparing":{gpus}' if gpus else "",
             "node": lambda node: f',"node":{node}',
+            "nodes": lambda nodes: f',"nodes":[{",".join(map(str, nodes))}]',
             "epoch": lambda epoch: f',"epoch":{epoch}',
             "reasons": self._reasons,
+            "gpus": lambda gpus: f',"gpus":{json.dumps(gpus, separators=(",", ":"))}',
+            "staying": lambda jobs: f',"staying":[{",".join(map(name, jobs))}]' if jobs else "",
         }
         self._lines: dict[type[Fact], Callable[..., str]] = {
             cls: partial(_line, kind, [formats[field] for field in cls._fields[1:]])
@@ -371,7 +374,10 @@ _PARSERS: dict[str, Callable[[_Record, Mapping[str, int]], object]] = {
     "length_s": lambda r, _: NEVER_S if r["length_s"] is None else float(r["length_s"]),
     "preparing": lambda r, _: int(r.get("preparing", 0)),
     "node": lambda r, _: int(r["node"]),
+    "nodes": lambda r, _: tuple(int(node) for node in r["nodes"]),
     "epoch": lambda r, _: int(r["epoch"]),
     "reasons": _parse_reasons,
+    "gpus": lambda r, _: tuple((int(node), int(gpu), str(state)) for node, gpu, state in r["gpus"]),
+    "staying": lambda r, index_of: tuple(index_of.get(str(j), -1) for j in r.get("staying", ())),
 }
 """The parser of each field of a fact; docs/reference/event-log describes the records."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from dovetail.core.messages import (
     RESIZE,
     Ended,
     Fact,
+    GpusChanged,
     Measured,
     NodeChanged,
     Retimed,
@@ -81,6 +83,7 @@ class Tally:
         n = len(gpus)
         self._installed = cluster.installed
         self._down = {node for node, state in cluster.state_of.items() if state == DOWN}
+        self._out = Counter(node for node, _ in cluster.gpus_down)
         self.installed_gpus = sum(cluster.installed)
         self.capacity_gpus = cluster.gpus
         self.gpus, self.work_s, self.scale = gpus, work_s, scale
@@ -123,6 +126,7 @@ class Tally:
             Measured: self._measured,
             Withdrawn: lambda fact: self._unwait(fact.job),
             NodeChanged: self._change_node,
+            GpusChanged: self._change_gpus,
         }
 
     def record(self, facts: Sequence[Fact]) -> None:
@@ -145,10 +149,19 @@ class Tally:
         for fact in facts:
             if isinstance(fact, NodeChanged):
                 self._change_node(fact)
+            elif isinstance(fact, GpusChanged):
+                self._change_gpus(fact)
         return False
 
+    def _change_gpus(self, fact: GpusChanged) -> None:
+        """Books which GPUs are out of service; those that jobs still hold are not."""
+        before, self._out = self._out, Counter(n for n, _, state in fact.gpus if state == DOWN)
+        for node in before.keys() | self._out.keys():
+            if node not in self._down:
+                self.capacity_gpus += before[node] - self._out[node]
+
     def _change_node(self, fact: NodeChanged) -> None:
-        gpus = self._installed[fact.node]
+        gpus = self._installed[fact.node] - self._out[fact.node]
         if fact.state == DOWN and fact.node not in self._down:
             self._down.add(fact.node)
             self.capacity_gpus -= gpus

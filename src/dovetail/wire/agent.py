@@ -171,6 +171,15 @@ class Renew:
 
 
 @dataclass(frozen=True, slots=True)
+class WarnWorker:
+    """Write a line into the output of a worker, for its owner."""
+
+    job: int
+    worker: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class AgentOrder:
     """An order of the controller of an epoch: one of the fields is set.
 
@@ -186,6 +195,7 @@ class AgentOrder:
     renew: Renew | None = None
     serial: int = 0
     port: FindPort | None = None
+    warn: WarnWorker | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +335,45 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleWorker:
+    """A worker that has not used its GPU, or its CPU slot, for so long."""
+
+    job: int
+    worker: int
+    idle_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class IdleReport:
+    """All workers of a node that are idle; a worker that is not in it any more is busy."""
+
+    workers: tuple[IdleWorker, ...] = ()
+
+
+FATAL, DRAIN, WARNING = "fatal", "drain", "warning"
+"""What a fault means: jobs there cannot go on; they may end, and no other starts; nothing yet."""
+DEVICE, CHECK = "device", "check"
+"""Who found a fault: the driver of a GPU, or a script of the site."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFault:
+    """What is wrong with a GPU of a node, or (`gpu` is -1) with the node, in one line."""
+
+    gpu: int
+    source: str
+    severity: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """All faults that a node has now. One that is not in it any more is over."""
+
+    faults: tuple[NodeFault, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AgentReport:
     """A report of a node's agent: one of the fields is set."""
 
@@ -336,6 +385,8 @@ class AgentReport:
     alive: Heartbeat | None = None
     deferred: WorkerDeferred | None = None
     port: PortFound | None = None
+    health: HealthReport | None = None
+    idle: IdleReport | None = None
 
 
 def looser_bound(one: int, other: int) -> int:

@@ -333,6 +333,9 @@ class Scene:
         try:
             for node in range(self.story.nodes):
                 self._intake.request("undrain", node=node, key=f"{stamp} node {node}")
+            for i, verb in enumerate(v for v in self.story.verbs if v.argument):
+                key = f"{stamp} GPU {i}"
+                self._intake.request("undrain", node=verb.node, argument=verb.argument, key=key)
             for job, record in list(self.truth.records.items()):
                 if record.held:
                     self._ask("release", job, stamp)

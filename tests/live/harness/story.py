@@ -73,6 +73,7 @@ class Verb:
     of: int = -1
     node: int = -1
     twice: bool = False
+    argument: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -68,6 +69,7 @@ class Truth:
     apart_s: dict[int, float] = field(default_factory=dict)
     _planned: set[frozenset[tuple[int, int]]] = field(default_factory=set)
     _draining: set[int] = field(default_factory=set)
+    _drained: set[tuple[int, int]] = field(default_factory=set)
     _nodes_of: dict[int, dict[int, int]] = field(default_factory=dict)
     _second_s: float = -1.0
     _spins: int = 0
@@ -98,6 +100,7 @@ class Truth:
         self._spins += 1
         if self._spins > SPINS_MAX:
             raise RuntimeError(f"the controller runs in circles at {self.now():g} s")
+        self._note_drained(entry)
         for record in entry.records:
             before = self.records.get(record.job)
             self._note_seats(record)
@@ -113,6 +116,18 @@ class Truth:
             if isinstance(fact, Ended):
                 self.ended[fact.job] = self.ended.get(fact.job, 0) + 1
             self._note_draining(fact)
+
+    def _note_drained(self, entry: JournalEntry) -> None:
+        """Holds that no job gets a GPU that is drained by itself."""
+        notes = dict(entry.meta).get("drains")
+        if notes is not None:
+            self._drained = {(note[0], note[1]) for note in json.loads(notes)}
+        for record in entry.records if self._drained else ():
+            before = self.records.get(record.job)
+            had = {(m.node, m.gpu) for m in before.members} if before is not None else set()
+            gained = {(m.node, m.gpu) for m in record.members} - had
+            if gained & self._drained:
+                self.breach(f"job {record.job} gets {gained}, of which {self._drained} drain")
 
     def _note_draining(self, fact: Fact) -> None:
         """Holds that the policy leaves alone what runs on a draining node, and starts nothing."""

@@ -29,7 +29,7 @@ class Office(Protocol):
         ...
 
     def request(
-        self, verb: str, *, jobs: tuple[int, ...] = (), node: int = -1, key: str
+        self, verb: str, *, jobs: tuple[int, ...] = (), node: int = -1, argument: str = "", key: str
     ) -> tuple[int, ...]:
         """Returns when a request is on record."""
         ...
@@ -156,7 +156,7 @@ class Users:
             return
         jobs = (self.promises.numbers[verb.of],) if verb.of >= 0 else ()
         try:
-            office.request(verb.verb, jobs=jobs, node=verb.node, key=key)
+            office.request(verb.verb, jobs=jobs, node=verb.node, argument=verb.argument, key=key)
         except InputError:
             return
         except StoreError:

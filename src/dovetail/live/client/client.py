@@ -136,11 +136,13 @@ class Client:
         """Releases held jobs."""
         return self.change("release", *jobs, key=key).jobs
 
-    def drain(self, node: int, *, undo: bool = False, key: str = "") -> None:
-        """Stops placing jobs on a node; with `undo`, resumes it."""
+    def drain(
+        self, node: int, *, gpu: int = -1, reason: str = "", undo: bool = False, key: str = ""
+    ) -> None:
+        """Stops placing jobs on a node, or on one GPU of it; with `undo`, resumes it."""
         from dovetail.live.server.messages.changes import ChangeReply, Drain
 
-        self._ask(Drain(key or new_key(), node, undo), ChangeReply)
+        self._ask(Drain(key or new_key(), node, undo, gpu, reason), ChangeReply)
 
     def down(self, *, drain: bool = False, key: str = "") -> None:
         """Stops the controller: at once, while jobs run on, or (`drain`) after they have ended."""

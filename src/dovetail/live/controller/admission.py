@@ -105,6 +105,7 @@ class Admission:
             # Also for a task that an earlier controller put into the queue.
             self._limits.acquire(job)
             if job.row not in self.tables.state.waiting:
+                self.terminations.avoided.heed(job)
                 self.tables.arrive(job.row)
         if (record.reason, record.detail) != (reason, detail):
             self.jobs.write(job, replace(job.record, reason=reason, detail=detail))

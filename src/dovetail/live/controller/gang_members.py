@@ -62,6 +62,7 @@ class GangMembers:
             next_worker=number,
             reason="",
             detail="",
+            avoided=(),
         )
         if record.state is State.PENDING:
             self.jobs.move(job, Transition.PLACED, now_placed)

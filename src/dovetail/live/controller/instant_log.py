@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dovetail.control.state import ClusterState
-from dovetail.core.messages import Explained, Fact, Reason
+from dovetail.core.messages import Explained, Fact, GpusChanged, Reason
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.record import JobRecord
@@ -60,6 +60,9 @@ class InstantLog:
     def _by_number(self, fact: Fact) -> Fact:
         if isinstance(fact, Explained):
             return Explained(fact.t, self.reasons_by_number(fact.reasons))
+        if isinstance(fact, GpusChanged):
+            numbers = self._jobs.numbers
+            return fact._replace(staying=tuple(numbers[row] for row in fact.staying))
         row = getattr(fact, "job", None)
         if row is None:
             return fact

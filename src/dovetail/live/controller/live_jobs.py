@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dovetail.core.units import NEVER_S
 from dovetail.live.jobs.lifecycle import State, Transition, after
@@ -22,8 +22,10 @@ class LiveJob:
     Its time limit counts since `running_s`; since `unchanged_s` it runs with the same GPUs,
     neighbours and options. It is `starting` until all its workers train after a start, and then
     its progress is `placed_done_s`. `trained` is its last report, which its record gets when that
-    is written next. `replacements` are the numbers of workers that will replace
-    lost ones after a pause. `requeues` are the requests to queue it again once it is over.
+    is written next. `replacements` are the numbers of workers that will replace lost ones after a
+    pause. Its workers that are idle are so `idle_since`, the whole job since `idle_s`, which its
+    owner was warned of (`is_warned`). `requeues` are the requests to queue it again once it is
+    over.
     """
 
     row: int
@@ -38,6 +40,9 @@ class LiveJob:
     replacements: tuple[int, ...] = ()
     requeues: tuple[int, ...] = ()
     persisted_s: float = 0.0
+    idle_since: dict[int, float] = field(default_factory=dict)
+    idle_s: float = NEVER_S
+    is_warned: bool = False
 
     @property
     def number(self) -> int:

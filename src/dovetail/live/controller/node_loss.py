@@ -71,7 +71,7 @@ class NodeLoss:
         for job in stopped:
             self.gangs.of(job).roster.vacate(self.tables.now, job.spec.grace_s, END)
             detail = f"node {node} was silent for too long"
-            self.terminations.retry(job, "NodeFail", detail)
+            self.terminations.retry(job, "NodeFail", detail, failed_by=(node,))
         if self.gangs.settled and self.monitor.has_lease(node):
             self.leases.part(node)
         self.gpus.drop_unknown(node)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -73,6 +73,7 @@ class NodeMonitor:
         self._rules = rules
         self._epoch = epoch
         self._all_drained = False
+        self._closed: Set[int] = frozenset()
         self._requests = 0
         self.has_leases = any(rules.leases_s)
         self._in_log: dict[int, str] = {}
@@ -169,6 +170,13 @@ class NodeMonitor:
         if 0 <= node < len(self.nodes) and self.nodes[node].is_drained == undo:
             self.nodes[node].is_drained = not undo
             self.update_states([node])
+            # Also of a node that is down, whose state does not change.
+            self._keep_drained()
+
+    def close(self, nodes: Set[int]) -> None:
+        """Drains exactly these nodes beside those that users drained: single GPUs of them drain."""
+        before, self._closed = self._closed, nodes
+        self.update_states(sorted(before ^ nodes))
 
     def drain_all(self) -> None:
         """Drains all nodes until the controller has stopped; only this controller remembers it."""
@@ -310,10 +318,13 @@ class NodeMonitor:
             return
         self._tables.change_nodes(changed)
         self.record_states([n for n, _ in changed])
-        drained = [n for n, health in enumerate(self.nodes) if health.is_drained]
+        self._keep_drained()
         down = [n for n, health in enumerate(self.nodes) if health.is_down]
-        self._log.keep(DRAINED, json.dumps(drained))
         self._log.keep(LOST, json.dumps(down))
+
+    def _keep_drained(self) -> None:
+        drained = [n for n, health in enumerate(self.nodes) if health.is_drained]
+        self._log.keep(DRAINED, json.dumps(drained))
 
     def record_states(self, nodes: Sequence[int]) -> None:
         """Records the states of nodes where the log has others."""
@@ -329,7 +340,8 @@ class NodeMonitor:
         health = self.nodes[node]
         if health.is_down:
             return DOWN
-        return DRAINING if health.is_drained or self._all_drained else UP
+        is_drained = health.is_drained or self._all_drained or node in self._closed
+        return DRAINING if is_drained else UP
 
 
 def _stored_json(meta: dict[str, str], name: str) -> object:

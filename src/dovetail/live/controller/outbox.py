@@ -22,6 +22,7 @@ from dovetail.wire.agent import (
     NotifyWorkers,
     Renew,
     StartWorker,
+    WarnWorker,
 )
 
 UNKNOWN_GRACE_S = 0.0
@@ -96,3 +97,5 @@ def _as_order(epoch: int, payload: Order, serial: int) -> AgentOrder:
             return AgentOrder(epoch, renew=payload)
         case FindPort():
             return AgentOrder(epoch, port=payload)
+        case WarnWorker():
+            return AgentOrder(epoch, warn=payload)

@@ -6,7 +6,7 @@ its change, would make a log that cannot be replayed. Changes that concern the p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dovetail.control.state import ClusterState, JobProgress
 from dovetail.core import messages as facts
@@ -90,6 +90,12 @@ class RecordedTables:
     def _enqueue(self, row: int) -> None:
         self.state.arrive(row)
         self._log.fact(facts.Submitted(self.now, row, self.state.length[row]))
+
+    def avoid(self, row: int, nodes: Sequence[int]) -> None:
+        """Keeps a job off some nodes until it is placed the next time."""
+        if tuple(sorted(nodes)) != self.state.avoided.get(row, ()):
+            self.state.avoid(row, nodes)
+            self._log.fact(facts.Avoided(self.now, row, tuple(sorted(nodes))))
 
     def withdraw(self, row: int) -> None:
         """Takes a job out of the queue, if it is there, until it arrives again."""
@@ -192,6 +198,13 @@ class RecordedTables:
     def record_nodes(self, nodes: Sequence[tuple[int, str]]) -> None:
         """Records states of nodes in the log, where it has others."""
         self._log.fact(*(facts.NodeChanged(self.now, node, state) for node, state in nodes))
+        self._capacity = True
+
+    def change_gpus(self, gpus: Sequence[tuple[int, int, str]], staying: Collection[int]) -> None:
+        """Sets which GPUs are draining or down, and the jobs that may finish there."""
+        jobs = tuple(sorted(staying))
+        self.state.change_gpus(gpus, jobs)
+        self._log.fact(facts.GpusChanged(self.now, tuple(gpus), jobs))
         self._capacity = True
 
     # Recovery. A replay restores its tables in the same way; facts are what it cannot derive.

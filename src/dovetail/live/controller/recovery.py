@@ -122,6 +122,7 @@ class Recovery:
         progress = JobProgress(
             record.done_s, record.attained_gpu_s, record.first_start_s, _pending_s(record)
         )
+        self.admission.terminations.avoided.heed(job)
         # Only a job that is kept out of the queue has a reason.
         self.tables.restore_waiting(job.row, progress, queued=not record.reason)
         # Its obstacle may have gone while no controller ran.

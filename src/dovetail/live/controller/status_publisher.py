@@ -9,6 +9,7 @@ from dovetail.core.messages import Reason
 from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
+from dovetail.live.controller.node_faults import NodeFailures
 from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.jobs.status_snapshot import (
@@ -32,6 +33,7 @@ class StatusPublisher:
         tables: RecordedTables,
         gpus: GpuMap,
         monitor: NodeMonitor,
+        faults: NodeFailures,
         policy: str,
         every_s: float,
     ) -> None:
@@ -39,6 +41,7 @@ class StatusPublisher:
         self._tables = tables
         self._gpus = gpus
         self._monitor = monitor
+        self._faults = faults
         self._every_s = every_s
         self._published_s = LONG_AGO_S
         self._decision = StatusSnapshot(LONG_AGO_S, policy, LONG_AGO_S, nodes=())
@@ -120,6 +123,8 @@ class StatusPublisher:
                 cluster.group_of(node).gpu_type,
                 tuple(q for q, groups in owners if cluster.group_of(node).name not in groups),
                 health.lost_s,
+                self._faults.drains.notes(node),
+                self._faults.warnings(node),
             )
             for node, health in enumerate(self._monitor.nodes)
         )
@@ -138,6 +143,7 @@ class StatusPublisher:
             called=job.name,
             awaits=self._gpus.awaited(job),
             deferred=_deferred(job),
+            idle_s=job.idle_s,
         )
 
 

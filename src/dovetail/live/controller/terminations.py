@@ -5,10 +5,11 @@ The tables free a job's GPUs at once; its record is COMPLETING until its last wo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from dovetail.core.trace import CANCELLED, COMPLETED, ENDS, FAILED, TIMEOUT
+from dovetail.live.controller.avoided_nodes import NodeFilter
 from dovetail.live.controller.gang_members import GangMembers
 from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_gangs import LiveGangs
@@ -47,6 +48,7 @@ class Terminations:
     timers: Timers
     meter: ReportMeter
     rules: Rules
+    avoided: NodeFilter
     over: list[LiveJob] = field(default_factory=list)
 
     # Ends.
@@ -155,8 +157,11 @@ class Terminations:
         *,
         code: int | None = None,
         is_counted: bool = False,
+        failed_by: Iterable[int] = (),
     ) -> None:
         """Makes a stopped job wait for the backoff, or ends it if its retries are used up.
+
+        `failed_by` are the nodes whose fault it was: the next try is elsewhere, if it can be.
 
         `is_counted` is True if the failure belongs to one that has used up a retry already.
         """
@@ -173,6 +178,7 @@ class Terminations:
             record, retries=retries, not_before_s=begin_s, reason="BeginTime", detail=detail
         )
         self.jobs.write(job, retried)
+        self.avoided.blame(job, failed_by)
         # Out of the queue, so that no policy starts it before the pause is over.
         self.tables.withdraw(job.row)
         self.timers.set(Timer.BEGIN, job.number, begin_s)

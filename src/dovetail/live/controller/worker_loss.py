@@ -6,7 +6,7 @@ A worker is dead when its agent reports its exit, or when its gang has given it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from dovetail.live.controller.gpu_map import GpuMap
@@ -18,7 +18,7 @@ from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.jobs.lifecycle import Transition
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.measuring.meter import ReportMeter
-from dovetail.live.node.launcher import NEVER_RUNS
+from dovetail.live.node.launcher import BY_NODE, NEVER_RUNS
 from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import WorkerEnded
 
@@ -57,7 +57,9 @@ class WorkerLoss:
             return
         # One fault of NCCL or of a node ends workers one after the other: it is one failure.
         is_counted = bool(job.replacements)
-        survivors = self._survivors(job, deaths)
+        # A node that fails its prolog takes no worker of the job: what is left goes elsewhere.
+        by_node = death.why.startswith(BY_NODE)
+        survivors = [] if by_node else self._survivors(job, deaths)
         may_retry = is_counted or job.record.retries < job.spec.retries
         if survivors and job.uses_train_protocol and may_retry:
             self._continue_with(job, survivors, _how_it_ended(death))
@@ -71,7 +73,9 @@ class WorkerLoss:
                 code=death.exit_code,
             )
         else:
-            self._retry_or_end(job, death, is_counted=is_counted)
+            nodes = {m.node for m in job.record.members if m.worker == death.worker}
+            # A node that fails its prolog is drained, and the job is no worse for it.
+            self._retry_or_end(job, death, nodes, is_counted=is_counted or by_node)
 
     def _survivors(self, job: LiveJob, deaths: Sequence[WorkerEnded]) -> list[int]:
         """Returns the workers of a job that are not dead; none if none of them has started."""
@@ -80,7 +84,9 @@ class WorkerLoss:
         workers = self.gangs.of(job).roster.workers
         return survivors if any(number in workers for number in survivors) else []
 
-    def _retry_or_end(self, job: LiveJob, death: WorkerEnded, *, is_counted: bool) -> None:
+    def _retry_or_end(
+        self, job: LiveJob, death: WorkerEnded, nodes: Set[int], *, is_counted: bool
+    ) -> None:
         """Retries a job whose failure was not its own, or that goes on from a new checkpoint."""
         code, record = death.exit_code, job.record
         no_memory = _lacked_memory(job, death)
@@ -99,7 +105,11 @@ class WorkerLoss:
             detail = f"{detail}, after the checkpoint of step {record.saved_step}"
         if resumes or crowded or (from_outside and not no_memory):
             self.terminations.requeue(job, "failed", job.spec.grace_s)
-            self.terminations.retry(job, reason, detail, code=code, is_counted=is_counted)
+            # What an agent gives a reason for, memory apart, is the fault of its node.
+            failed_by = nodes if death.why and not no_memory else ()
+            self.terminations.retry(
+                job, reason, detail, code=code, is_counted=is_counted, failed_by=failed_by
+            )
         else:
             transition = END_UNLESS_RETRIED.get(reason, Transition.FAILED)
             self.terminations.end(job, transition, reason=reason, detail=detail, code=code)

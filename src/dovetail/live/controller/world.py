@@ -19,14 +19,18 @@ from dovetail.core.units import NEVER_S
 from dovetail.core.view import View, show
 from dovetail.live.controller.admission import Admission
 from dovetail.live.controller.agent_reports import AgentReports
+from dovetail.live.controller.avoided_nodes import NodeFilter
+from dovetail.live.controller.drains import Drains
 from dovetail.live.controller.gang_event_handler import GangEventHandler
 from dovetail.live.controller.gang_members import GangMembers
 from dovetail.live.controller.gpu_map import GpuMap
+from dovetail.live.controller.idle_jobs import JobUsage
 from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.job_dependencies import JobDependencies
 from dovetail.live.controller.leases import Leases
 from dovetail.live.controller.live_gangs import Launches, LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
+from dovetail.live.controller.node_faults import NodeFailures
 from dovetail.live.controller.node_loss import NodeLoss
 from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.controller.outbox import Outbox
@@ -53,6 +57,7 @@ from dovetail.live.edges.protocols import (
     StoredState,
     StoreError,
 )
+from dovetail.live.jobs.drain_reason import note_of
 from dovetail.live.jobs.lifecycle import Transition
 from dovetail.live.jobs.status_snapshot import StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
@@ -87,8 +92,7 @@ class LiveWorld:
     ) -> None:
         self._edges = edges
         self._rules = rules = rules or Rules()
-        state.now = max(recovered.now_s, edges.clock.now())
-        show(state.view, now=state.now)
+        _set_clock(state, max(recovered.now_s, edges.clock.now()))
         epoch = recovered.epoch
         self._jobs = jobs = LiveJobs()
         self._gangs = gangs = LiveGangs(launches, rules, NodeAddresses())
@@ -98,9 +102,10 @@ class LiveWorld:
         gpus = GpuMap(state, jobs)
         self._outbox = outbox = Outbox(jobs, gangs, gpus, timers, edges.post, rules, epoch)
         self._monitor = monitor = NodeMonitor(tables, log, outbox, timers, rules, epoch)
+        self._drains = drains = Drains(jobs, tables, log, gpus, monitor, policy.powers)
         self._members = members = GangMembers(jobs, gangs, tables, gpus, timers)
         self._terminations = terminations = Terminations(
-            jobs, gangs, tables, gpus, members, timers, meter, rules
+            jobs, gangs, tables, gpus, members, timers, meter, rules, NodeFilter(jobs, tables)
         )
         self._dependencies = dependencies = JobDependencies(jobs, edges.archive)
         sharing_user = None if share_between_users else owner
@@ -109,8 +114,9 @@ class LiveWorld:
         )
         self._leases = leases = Leases(jobs, gangs, monitor, terminations, admission)
         self._plans = PlanApplier(jobs, gangs, tables, gpus, members, leases)
+        self._faults = faults = NodeFailures(jobs, tables, log, gpus, drains, terminations)
         self._publisher = publisher = StatusPublisher(
-            jobs, tables, gpus, monitor, name_of(policy), rules.publish_every_s
+            jobs, tables, gpus, monitor, faults, name_of(policy), rules.publish_every_s
         )
         self._reports = reports = AgentReports(
             jobs, gangs, tables, gpus, log, members, terminations, leases, publisher, outbox
@@ -124,20 +130,24 @@ class LiveWorld:
         self._reconciler = Reconciler(
             jobs, gangs, tables, gpus, members, admission, terminations, events, leases, outbox
         )
-        self._late: list[Incoming] = []
-        self._leaving = self._emptying = False
+        self._idle = JobUsage(jobs, tables, log, outbox, terminations, rules)
+        self._late, self._leaving, self._emptying = list[Incoming](), False, False
         self._because: tuple[object, ...] | None = None
         self._time_written_s = self._ask_s = tables.now
         log.fact(ControllerChanged(tables.now, epoch, RECOVERING, spell(policy)))
         self._restore(recovered, Recovery(jobs, gangs, tables, gpus, timers, members, admission))
-        text = dict(recovered.meta).get(POLICY_MEMORY, "")
-        self._memory = PolicyMemory(policy, jobs, log, text, tables.now)
+        self._memory = self._recall(policy, dict(recovered.meta).get(POLICY_MEMORY, ""))
+
+    def _recall(self, policy: Policy, text: str) -> PolicyMemory:
+        return PolicyMemory(policy, self._jobs, self._log, text, self._tables.now)
 
     def _restore(self, recovered: StoredState, recovery: Recovery) -> None:
         """Restores the state of the last controller, and messages that it wrote no entry for."""
         recovery.restore_gangs(recovered.jobs)
         self._leases.restore()
         self._monitor.begin(dict(recovered.meta), recovered.now_s)
+        self._drains.begin(dict(recovered.meta))
+        self._faults.begin(dict(recovered.meta))
         recovery.restore_waiting()
         # If all nodes are down, jobs that ran wait from now on, like those that waited before.
         self._reports.settle()
@@ -169,6 +179,7 @@ class LiveWorld:
         while True:
             # Before the entry: the decision of this instant, or the recovery, has touched gangs.
             self._reconciler.reconcile()
+            self._settle_nodes()
             self._commit()
             if self._is_over():
                 return False
@@ -210,6 +221,12 @@ class LiveWorld:
         for timer, number in self._timers.due(self._tables.now):
             self._expire(timer, number)
         self._reconciler.reconcile()
+        self._settle_nodes()
+
+    def _settle_nodes(self) -> None:
+        """Shows policies which GPUs and nodes are not for all jobs, before they are asked."""
+        self._drains.settle()
+        self._terminations.avoided.settle()
 
     def _may_ask(self) -> bool:
         """Returns whether anything concerns the policy, and it can be asked."""
@@ -244,7 +261,7 @@ class LiveWorld:
                     self._take_request(message)
                 case AgentReport():
                     if self._monitor.heard(message.node):
-                        self._reports.take(message)
+                        self._hear(message)
                 case NodeLost():
                     # Silence decides; a broken connection may be back in a moment.
                     pass
@@ -253,9 +270,24 @@ class LiveWorld:
                 case NodesChanged():
                     self._leaving = True
 
+    def _hear(self, report: AgentReport) -> None:
+        if report.idle is not None:
+            self._idle.take(report.node, report.idle)
+            self._publisher.changed = True
+        elif report.health is None:
+            self._reports.take(report)
+        elif self._gangs.settled:
+            # Before, the workers of the jobs are not known; agents repeat what they found.
+            self._faults.take(report.node, report.health)
+            self._publisher.changed = True
+
     def _take_request(self, request: Request) -> None:
         if request.verb in ("drain", "undrain"):
-            self._monitor.drain(request.node, undo=request.verb == "undrain")
+            note = note_of(request.argument, self._tables.now)
+            if request.verb == "drain":
+                self._drains.add(request.node, note)
+            else:
+                self._drains.remove(request.node, note.gpu)
             self._log.answer(request.seq)
         elif request.verb == "down":
             if request.argument == "drain":
@@ -379,3 +411,8 @@ class LiveWorld:
             self._tables.state.reorder(decision.order)
         self._memory.note(decision.memory)
         self._publisher.decided()
+
+
+def _set_clock(state: ClusterState, now: float) -> None:
+    state.now = now
+    show(state.view, now=now)

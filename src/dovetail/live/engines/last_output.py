@@ -30,7 +30,8 @@ def last_lines(workdir: str, output: str, begin: int) -> str:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
             return ""
-        begin = max(begin, status.st_size - LAST_BYTES)
+        # A file that was emptied since has new content from its beginning.
+        begin = max(begin if begin <= status.st_size else 0, status.st_size - LAST_BYTES)
         text = os.pread(file, LAST_BYTES, begin)
     finally:
         os.close(file)

@@ -17,11 +17,15 @@ from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import Devices, store_names, stored_names
 from dovetail.live.engines.gpu_release import GpuRelease
+from dovetail.live.engines.health_monitor import HealthMonitor
 from dovetail.live.engines.interfaces import interface_variables
 from dovetail.live.engines.keeper import KeeperOrder
 from dovetail.live.engines.local_engine import worker_socket
 from dovetail.live.engines.nvml import VISIBLE
+from dovetail.live.engines.output_bound import OutputBound
 from dovetail.live.engines.processes import ProcessLauncher, ProcessSettings
+from dovetail.live.engines.site_scripts import FILE as SITE
+from dovetail.live.engines.site_scripts import JobScripts, NodeScripts
 from dovetail.live.engines.task_environment import NAMES, task_environment
 from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.jobs.lineage import lineage_folder
@@ -59,8 +63,9 @@ class LocalProcessSettings(ProcessSettings):
         release: GpuRelease | None = None,
         lease: StoredLease | None = None,
         host: str = LOOPBACK,
+        scripts: JobScripts | None = None,
     ) -> None:
-        self._lease, self.host = lease, host
+        self._lease, self.host, self._scripts = lease, host, scripts
         self._devices, self._socket, self._groups = devices, socket, groups
         self._release = release
         self._inherited = {
@@ -70,7 +75,10 @@ class LocalProcessSettings(ProcessSettings):
         }
 
     def must_wait(self, order: StartWorker) -> str:
-        """Returns on which GPUs the memory of an earlier worker is not free yet, if on any."""
+        """Returns what a worker waits for: the site's scripts, or memory that is not free yet."""
+        waits = self._scripts.must_wait(order) if self._scripts is not None else ""
+        if waits:
+            return waits
         busy = self._release.held(order.all_gpus) if self._release is not None else ()
         if not busy:
             return ""
@@ -80,6 +88,8 @@ class LocalProcessSettings(ProcessSettings):
     def prepare(self, order: StartWorker, token: str) -> KeeperOrder:
         """Returns what the keeper of a worker needs; variables of the job go before inherited."""
         prepared = super().prepare(order, token)
+        if self._scripts is not None:
+            self._scripts.started(order.job, order.worker)
         if self._lease is not None:
             prepared["lease"] = str(self._lease.path)
             prepared["lease_over_s"] = self._lease.until_s + self._lease.grace_s
@@ -136,6 +146,8 @@ class LocalProcessSettings(ProcessSettings):
 
     def limit(self, order: StartWorker) -> None:
         """Changes weight and memory bound of a running worker on a CPU slot."""
+        if self._scripts is not None:
+            self._scripts.started(order.job, order.worker)
         if self._release is not None:
             self._release.adopted((order.job, order.worker), order.all_gpus)
         self._groups.limit(*_bounds(order))
@@ -146,6 +158,8 @@ class LocalProcessSettings(ProcessSettings):
 
     def clear(self, job: int, worker: int) -> None:
         """Removes the control groups of a worker that has ended."""
+        if self._scripts is not None:
+            self._scripts.ended(job, worker)
         if self._release is not None:
             self._release.ended((job, worker))
         self._groups.remove(f"{job}-{worker}")
@@ -261,6 +275,9 @@ class LocalNodes:
         self._reports: list[AgentReport] = []
         self._groups = groups
         self._hubs: list[WorkerHub] = []
+        self._healths: list[HealthMonitor] = []
+        self._site = Path()
+        self._bound = OutputBound(lambda: NodeScripts.read(self._site).output_bytes_max)
         self._launchers: list[ProcessLauncher] = []
         self._addressed: list[tuple[LocalProcessSettings, RendezvousAddresses]] = []
         self.agents: list[Agent] = []
@@ -279,8 +296,16 @@ class LocalNodes:
         release = GpuRelease.open(devices.names) if devices.are_gpus else None
         lease = StoredLease(folder / "lease.json") if self._leased else None
         host = self._hosts[node - self._first] if self._hosts else LOOPBACK
+        self._site = folder.parent / SITE
+        health = HealthMonitor(node, folder.parent / SITE, folder / "site", devices)
         setting = LocalProcessSettings(
-            devices, socket, self._groups, release=release, lease=lease, host=host
+            devices,
+            socket,
+            self._groups,
+            release=release,
+            lease=lease,
+            host=host,
+            scripts=health.scripts,
         )
         launcher = ProcessLauncher(folder / "workers", setting, hub.send, hub.drain, self._home)
         fence = StoredFence(folder / "fence.json")
@@ -297,6 +322,8 @@ class LocalNodes:
             )
         store_names(folder, devices.names)
         hub.attach(agent)
+        health.scripts.finish_adopting()
+        self._healths.append(health)
         # The loop wakes when a worker ends; `tick` then polls.
         self._loop.watch(launcher.fileno(), selectors.EVENT_READ, lambda _: None)
         self._hubs.append(hub)
@@ -311,7 +338,11 @@ class LocalNodes:
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
         """Passes an order to the agent of a node."""
         place = node - self._first
-        return self.agents[place].handle(order, now) if 0 <= place < len(self.agents) else []
+        if not 0 <= place < len(self.agents):
+            return []
+        if order.warn is not None:
+            self._launchers[place].warn(order.warn.job, order.warn.worker, order.warn.text)
+        return self.agents[place].handle(order, now)
 
     def tick(self, now: float) -> list[AgentReport]:
         """Does what is due in agents and sockets; returns all reports."""
@@ -320,7 +351,12 @@ class LocalNodes:
         ticked = [report for agent in self.agents for report in agent.tick(now)]
         # Polling for ends reads the last messages of workers, which are reported first.
         reports, self._reports = self._reports, []
-        return [*reports, *ticked]
+        self._bound.tick(lambda: (f for launcher in self._launchers for f in launcher.outputs()))
+        # First of all: a job that its node failed must not be started there again.
+        found = [report for health in self._healths for report in health.tick()]
+        pairs = zip(self._healths, self._launchers, strict=True)
+        idle = [r for health, launcher in pairs for r in health.idle(launcher.living)]
+        return [*found, *reports, *ticked, *idle]
 
     def heartbeats(self, now: float) -> list[AgentReport]:
         """Returns the signs of life of all agents."""
@@ -342,6 +378,8 @@ class LocalNodes:
 
     def close(self) -> None:
         """Closes everything; workers live on."""
+        for health in self._healths:
+            health.close()
         for hub in self._hubs:
             hub.close()
         for launcher in self._launchers:

@@ -14,6 +14,10 @@ NvmlDevice = NewType("NvmlDevice", object)
 """The library's handle of a GPU, or of an instance of one."""
 
 
+NvmlEventSet = NewType("NvmlEventSet", object)
+"""The library's handle of a set of events."""
+
+
 class MemoryInfo(Protocol):
     """Memory of a GPU, in bytes."""
 
@@ -25,6 +29,26 @@ class ProcessInfo(Protocol):
     """A process on a GPU."""
 
     pid: int
+
+
+class UsageRates(Protocol):
+    """The part of the time in which a GPU computed, in percent of the last second or less."""
+
+    gpu: int
+
+
+class MemoryRows(Protocol):
+    """Rows of memory that were replaced: by cause, whether a reset is awaited, or it failed."""
+
+    def __getitem__(self, index: int) -> int:
+        """Returns: after correctable errors, after uncorrectable ones, pending, failed."""
+
+
+class NvmlEvent(Protocol):
+    """An event of a GPU; `eventData` is the number of an XID."""
+
+    eventType: int
+    eventData: int
 
 
 class Nvml(Protocol):
@@ -50,6 +74,23 @@ class Nvml(Protocol):
     """Whether a GPU is partitioned: now, and after a reset."""
     nvmlDeviceGetMaxMigDeviceCount: Callable[[NvmlDevice], int]
     nvmlDeviceGetMigDeviceHandleByIndex: Callable[[NvmlDevice, int], NvmlDevice]
+    NVMLError_GpuIsLost: type[Exception]
+    NVMLError_Timeout: type[Exception]
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED: int
+    NVML_VOLATILE_ECC: int
+    nvmlEventTypeXidCriticalError: int
+    nvmlClocksThrottleReasonHwSlowdown: int
+    nvmlClocksThrottleReasonHwThermalSlowdown: int
+    nvmlClocksThrottleReasonSwThermalSlowdown: int
+    nvmlClocksThrottleReasonHwPowerBrakeSlowdown: int
+    nvmlEventSetCreate: Callable[[], NvmlEventSet]
+    nvmlDeviceRegisterEvents: Callable[[NvmlDevice, int, NvmlEventSet], None]
+    nvmlEventSetWait_v2: Callable[[NvmlEventSet, int], NvmlEvent]
+    """Returns the next event. Raises `NVMLError_Timeout` after some milliseconds."""
+    nvmlDeviceGetTotalEccErrors: Callable[[NvmlDevice, int, int], int]
+    nvmlDeviceGetUtilizationRates: Callable[[NvmlDevice], UsageRates]
+    nvmlDeviceGetRemappedRows: Callable[[NvmlDevice], MemoryRows]
+    nvmlDeviceGetCurrentClocksThrottleReasons: Callable[[NvmlDevice], int]
     nvmlDeviceGetComputeRunningProcesses: Callable[[NvmlDevice], Sequence[ProcessInfo]]
 
 

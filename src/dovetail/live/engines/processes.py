@@ -16,6 +16,7 @@ import os
 import select
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -109,6 +110,7 @@ class ProcessLauncher:
         self._kept: dict[tuple[int, int], _Kept] = {}
         # Folders of workers whose keeper was killed, and its exit code if that is known.
         self._orphaned: dict[tuple[int, int], tuple[Path, int | None]] = {}
+        self._orders: dict[tuple[int, int], StartWorker] = {}
         self._ends = select.epoll()
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         make_private_folder(folder)
@@ -134,6 +136,7 @@ class ProcessLauncher:
                 continue
             end = self._take_up(order.job, order.worker, folder, give_up_s)
             if end is None:
+                self._orders[order.job, order.worker] = order
                 # Its agent may have died after it wrote new limits and before it applied them.
                 self._setting.limit(order)
             adopted.append(AdoptedWorker(order, token, started_s, end, _stored_messages(folder)))
@@ -165,6 +168,7 @@ class ProcessLauncher:
         try:
             self._write(folder, order, token, now)
             self._watch(order.job, order.worker, _keep(folder))
+            self._orders[order.job, order.worker] = order
         except OSError as error:
             if error.errno in keeper.NO_ROOM:
                 self._setting.clear(order.job, order.worker)
@@ -173,6 +177,34 @@ class ProcessLauncher:
             raise LaunchError(f"{error.filename or folder}: {error.strerror}", NOT_NOW) from None
         except ValueError as error:
             raise LaunchError(str(error)) from None
+
+    def outputs(self) -> set[Path]:
+        """Returns the files in the folders of their jobs to which living workers write."""
+        orders = self._orders.values()
+        return {Path(o.output) for o in orders if Path(o.output).parent == Path(o.folder)}
+
+    def living(self) -> dict[tuple[int, int], tuple[int, tuple[int, ...]]]:
+        """Returns the process of the keeper and the GPUs of each living worker."""
+        found = {}
+        for (job, worker), order in self._orders.items():
+            with suppress(OSError, ValueError, KeyError):
+                text = (self._folder / f"{job}-{worker}" / "keeper.json").read_bytes()
+                found[job, worker] = int(json.loads(text)["pid"]), order.all_gpus
+        return found
+
+    def warn(self, job: int, worker: int, text: str) -> None:
+        """Writes a line into the output of a worker, if that is a plain file."""
+        order = self._orders.get((job, worker))
+        if order is None:
+            return
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with suppress(OSError):
+            file = os.open(Path(order.workdir, order.output), flags)
+            try:
+                if stat.S_ISREG(os.fstat(file).st_mode):
+                    os.write(file, f"[dovetail: {text}]\n".encode())
+            finally:
+                os.close(file)
 
     def _write(self, folder: Path, order: StartWorker, token: str, now: float) -> None:
         Path(order.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -281,6 +313,7 @@ class ProcessLauncher:
                 job, worker, keeper_code
             )
         self._orphaned.pop((job, worker), None)
+        self._orders.pop((job, worker), None)
         killed = self._setting.ran_out_of_memory(job, worker)
         self._setting.clear(job, worker)
         no_room = (killed and end.exit_code < 0) or _found_no_room(folder, end)

@@ -34,7 +34,8 @@ class JobRecord:
 
     `nodes` are those with a lease on which workers of it may live: a start from scratch waits for
     them. Its checkpoints are in the subfolder of `lineage`. `stranded` are (node, lineage) of
-    workers that may live but can train no step: at most they still write to that lineage.
+    workers that may live but can train no step: at most they still write to that lineage. Its next
+    try is not on the `avoided` nodes, which failed it, if another can hold it.
     """
 
     job: int
@@ -73,6 +74,7 @@ class JobRecord:
     nodes: tuple[int, ...] = ()
     lineage: int = 0
     stranded: tuple[tuple[int, int], ...] = ()
+    avoided: tuple[int, ...] = ()
 
     @property
     def has_newer_checkpoint(self) -> bool:

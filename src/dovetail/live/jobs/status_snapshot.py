@@ -13,6 +13,7 @@ from dovetail.core.messages import Reason
 from dovetail.core.node_sets import is_of_type
 from dovetail.core.placement import Placement
 from dovetail.core.units import LONG_AGO_S, NEVER_S
+from dovetail.live.jobs.drain_reason import DrainReason
 from dovetail.live.jobs.record import GangMember
 
 LIMITED, RESERVED = "AccountingPolicy", "Reservation"
@@ -26,7 +27,7 @@ class NodeStatus:
     """One node: its state, when its agent was last heard, and its GPUs by name.
 
     Jobs of the queues in `closed_to` may not use it: these own other nodes. Of a node that is down,
-    no worker lives any more from `lost_s` on.
+    no worker lives any more from `lost_s` on. `drains` say why it or GPUs of it are drained.
     """
 
     node: int
@@ -36,6 +37,13 @@ class NodeStatus:
     gpu_type: str = ""
     closed_to: tuple[str, ...] = ()
     lost_s: float = NEVER_S
+    drains: tuple[DrainReason, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def drained_gpus(self) -> tuple[int, ...]:
+        """The GPUs that are drained by themselves."""
+        return tuple(dict.fromkeys(note.gpu for note in self.drains if note.gpu >= 0))
 
     def suits(self, queue: str, gpu_type: str) -> bool:
         """Returns whether jobs of a queue that request a type of GPU may use the node."""
@@ -49,7 +57,7 @@ class JobStatus:
     `left_s` is the forecast at `since_s`, infinite if nothing is known. `called` is its name in
     lists, if that is not its number. It `awaits` jobs that must leave its GPUs, or use less of
     their memory, before all its workers can start. `deferred` has the reason of each node whose
-    agent cannot start a worker yet.
+    agent cannot start a worker yet. It has not used its GPUs since `idle_s`, infinite if it does.
     """
 
     job: int
@@ -62,6 +70,7 @@ class JobStatus:
     called: str = ""
     awaits: tuple[int, ...] = ()
     deferred: tuple[str, ...] = ()
+    idle_s: float = NEVER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,8 @@ class StatusSnapshot:
 
     def free_gpus(self) -> dict[int, int]:
         """Returns how many GPUs of each node that is up are free."""
-        taken = Counter(node for node, _ in self.seats())
+        drained = {(n.node, gpu) for n in self.nodes for gpu in n.drained_gpus}
+        taken = Counter(node for node, _ in self.seats().keys() | drained)
         return {n.node: len(n.gpus) - taken[n.node] for n in self.nodes if n.state == "up"}
 
     def seats(self) -> dict[tuple[int, int], list[int]]:

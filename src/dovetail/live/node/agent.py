@@ -48,6 +48,7 @@ from dovetail.wire.agent import (
     looser_bound,
 )
 from dovetail.wire.worker import (
+    Abandon,
     Checkpoint,
     Entered,
     Finished,

@@ -48,6 +48,10 @@ LOST_BY_NODE = "its agent does not know it any more"
 """The `why` of a worker that the controller knows to have run, and its agent does not."""
 
 
+BY_NODE = "its node failed it"
+"""Begins the `why` of a worker that its node did not let start: no retry of its job counts."""
+
+
 def was_executed(exit_code: int, why: str) -> bool:
     """True if the program of a worker had begun before the worker ended."""
     return not why or (why != NEVER_STARTED and exit_code not in (NOT_NOW, *NEVER_RUNS))

@@ -32,6 +32,7 @@ from dovetail.live.server.protocol import ENDLESS_S
 from dovetail.live.server.rows import (
     UNWRITABLE,
     fraction_done,
+    idle_text,
     is_closed_to,
     placement_text,
     progress_of,
@@ -100,6 +101,9 @@ def _waiting(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
     evidence.extend(conditions(job, reader, now_s))
     if record.retries:
         evidence.append(f"it was tried {_times(record.retries)} before")
+    if record.avoided:
+        nodes = ", ".join(map(str, record.avoided))
+        evidence.append(f"it avoids node {nodes}, which failed it, if another can hold it")
     if snapshot.refused and snapshot.refused_s >= snapshot.decided_s:
         evidence.append(f"the last plan was refused: {snapshot.refused}")
     if snapshot.unwritable:
@@ -144,6 +148,11 @@ def _closed_text(snapshot: StatusSnapshot) -> list[str]:
             more = f" and {len(nodes) - AHEAD_SHOWN} more" if len(nodes) > AHEAD_SHOWN else ""
             are = "nodes are" if len(nodes) > 1 else "node is"
             texts.append(f"{len(nodes)} {are} {state}: {', '.join(nodes[:AHEAD_SHOWN])}{more}")
+    gpus = [f"{n.node}:{gpu}" for n in snapshot.nodes for gpu in n.drained_gpus]
+    if gpus:
+        more = f" and {len(gpus) - AHEAD_SHOWN} more" if len(gpus) > AHEAD_SHOWN else ""
+        are = "GPUs are" if len(gpus) > 1 else "GPU is"
+        texts.append(f"{len(gpus)} {are} drained: {', '.join(gpus[:AHEAD_SHOWN])}{more}")
     return texts
 
 
@@ -258,6 +267,8 @@ def _running(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
     ]
     if run is not None:
         evidence.extend(_progress_lines(job, run, index, reader, now_s))
+    if idle := idle_text(run, now_s):
+        evidence.append(f"it does not use its GPUs: {idle}")
     evidence.extend(_out_of_reach(job))
     evidence.append(_free_text(free))
     evidence.append(f"{_jobs_are(len(snapshot.waiting))} waiting")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from time import monotonic, sleep
 
 from dovetail.core.errors import DovetailError, InputError
+from dovetail.live.jobs.drain_reason import DrainReason, argument_of
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.output_path import output_of
 from dovetail.live.jobs.status_snapshot import SnapshotIndex, StatusSnapshot
@@ -100,8 +101,8 @@ class RequestHandler:
         match question:
             case Submit():
                 return self._submit(question, user)
-            case Drain(key, node, undo):
-                self._changes().request("undrain" if undo else "drain", node=node, key=key)
+            case Drain():
+                self._drain(question, user)
                 return ChangeReply()
             case Down(key, drain):
                 self._changes().request("down", argument="drain" if drain else "leave", key=key)
@@ -110,6 +111,11 @@ class RequestHandler:
                 return replace(self._info.pong, now_s=self._now())
             case ListNodes():
                 return NodeList(self._now(), node_rows(self._index().snapshot))
+
+    def _drain(self, wanted: Drain, user: str) -> None:
+        note = DrainReason(wanted.gpu, reason=wanted.reason, by="" if wanted.undo else user)
+        verb = "undrain" if wanted.undo else "drain"
+        self._changes().request(verb, node=wanted.node, argument=argument_of(note), key=wanted.key)
 
     def _read(self, reader: StoreReader, question: Question) -> Reply:
         match question:

@@ -62,7 +62,16 @@ def _where(record: JobRecord, index: SnapshotIndex, now_s: float) -> str:
     if awaited := awaited_nodes(record, index.snapshot, now_s):
         nodes = ",".join(str(n.node) for n in awaited)
         return f"awaits {nodes}, {max(n.lost_s for n in awaited) - now_s:.0f} s"
-    return placement_text(record.members) if record.state not in TERMINAL else ""
+    if record.state in TERMINAL:
+        return ""
+    idle = idle_text(index.runs.get(record.job), now_s)
+    return ", ".join(filter(None, (placement_text(record.members), idle)))
+
+
+def idle_text(run: JobStatus | None, now_s: float) -> str:
+    """Returns for how long a job has not used its GPUs; empty for less than a minute."""
+    minutes = int((now_s - run.idle_s) // 60) if run is not None and run.idle_s < NEVER_S else 0
+    return f"idle for {minutes} min" if minutes > 0 else ""
 
 
 def run_time_s(record: JobRecord, now_s: float) -> float:
@@ -117,7 +126,7 @@ def is_closed_to(job: StoredJob, index: SnapshotIndex) -> bool:
     """True if a job in the queue fits on all nodes together, and not on those that are up."""
     spec, needed = job.spec, job.spec.min_gpus
     nodes = [n for n in index.snapshot.nodes if n.suits(spec.queue, spec.gpu_type)]
-    up = sum(len(n.gpus) for n in nodes if n.state == UP)
+    up = sum(len(n.gpus) - len(n.drained_gpus) for n in nodes if n.state == UP)
     return job.number in index.rank and up < needed <= sum(len(n.gpus) for n in nodes)
 
 
@@ -201,6 +210,8 @@ def node_rows(snapshot: StatusSnapshot) -> tuple[NodeRow, ...]:
             called=tuple(tuple(names[job] for job in on) for on in jobs),
             silent_s=-1.0 if heard_s == LONG_AGO_S else max(0.0, snapshot.now_s - heard_s),
             gpu_type=node.gpu_type,
+            drains=node.drains,
+            warnings=node.warnings,
         )
         rows.append(row)
     return tuple(rows)

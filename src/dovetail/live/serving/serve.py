@@ -30,6 +30,8 @@ from dovetail.live.engines.engine import Engine, open_engine
 from dovetail.live.engines.engine_spec import EngineSpec
 from dovetail.live.engines.joined_engine import JoinSettings
 from dovetail.live.engines.local_engine import check_sockets
+from dovetail.live.engines.site_scripts import FILE as SITE
+from dovetail.live.engines.site_scripts import NodeScripts
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
@@ -43,7 +45,7 @@ from dovetail.live.store.group_commit import GroupCommit
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import LIVE, StoreReader
 from dovetail.live.store.store import Store
-from dovetail.live.system.private_file import is_gone
+from dovetail.live.system.private_file import is_gone, make_private_folder
 from dovetail.live.workers.rules import Rules
 from dovetail.physics.beliefs.measurements import Measurements
 from dovetail.study.option_texts import OptionTexts
@@ -77,6 +79,7 @@ class UpRequest:
     listen: str = ""
     share_between_users: bool = False
     join: JoinSettings = field(default_factory=JoinSettings)
+    scripts: NodeScripts = field(default_factory=NodeScripts)
 
 
 def check(request: UpRequest) -> None:
@@ -94,7 +97,12 @@ def check(request: UpRequest) -> None:
 
 
 def _check_policy(request: UpRequest, engine: Engine) -> None:
-    """Raises InputError for a policy that cannot serve this cluster."""
+    """Raises InputError for a policy or scripts that cannot serve this cluster."""
+    if engine.paced and request.scripts.names:
+        option = f"--{request.scripts.names[0].replace('_', '-')}"
+        raise InputError(option, "emulated nodes run no scripts", "leave it out")
+    if engine.paced and request.scripts.reclaim_idle_s:
+        raise InputError("--reclaim-idle", "synthetic jobs use no GPUs", "leave it out")
     cluster = _with_tenants(request, engine, 0.0)
     scheduler = build_scheduler(request.policy, cluster, request.options, stated_s=lambda job: 0.0)
     if ignored := unheeded(cluster, scheduler.policy):
@@ -155,6 +163,8 @@ def _serve_once(
         )
         # Before the agents start: later, jobs would wait for the compiler and a watchdog count it.
         warm_up(request.policy, engine.cluster, request.options)
+        make_private_folder(folder.home / "nodes")
+        request.scripts.write(folder.home / "nodes" / SITE)
         LOG.info("start: starting the agents of %s", request.engine)
         sys.setswitchinterval(SWITCH_S)
         _control(request, folder, engine, scheduler, lengths, store, recovered, ready)
@@ -242,7 +252,11 @@ def _control(
             recovered=recovered,
             launches=folders.launch,
             meter=ReportMeter(scheduler.learning),
-            rules=replace(rules_at_speed(engine.speed), leases_s=engine.leases_s),
+            rules=replace(
+                rules_at_speed(engine.speed),
+                leases_s=engine.leases_s,
+                reclaim_idle_s=request.scripts.reclaim_idle_s,
+            ),
             owner=user_name(os.getuid()),
             share_between_users=request.share_between_users,
         )

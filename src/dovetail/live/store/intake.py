@@ -19,6 +19,7 @@ from dovetail.core.errors import InputError, nearest
 from dovetail.core.node_sets import types_of
 from dovetail.core.policy import Policy
 from dovetail.live.edges.protocols import Clock, Incoming, Request
+from dovetail.live.jobs.drain_reason import REASON_MAX, note_of
 from dovetail.live.jobs.job_environment import environment_of_array
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.stored_job import StoredJob
@@ -158,7 +159,8 @@ class Intake:
                 raise InputError(
                     f"node {node}", f"there is no such node (0..{self._cluster.nodes - 1})"
                 )
-            return [Request(0, verb, node=node)]
+            self._check_drain(node, argument)
+            return [Request(0, verb, node=node, argument=argument)]
         if verb == "down":
             if argument not in _DOWN:
                 raise InputError("down", f"it is 'leave' or 'drain', not {argument[:40]!r}")
@@ -169,6 +171,14 @@ class Intake:
         if not jobs:
             raise InputError(verb, "no job was named")
         return [Request(0, verb, job=job) for job in dict.fromkeys(jobs)]
+
+    def _check_drain(self, node: int, argument: str) -> None:
+        """Raises InputError for a GPU that is not there, or a reason that no list can show."""
+        note, gpus = note_of(argument, 0.0), self._cluster.installed[node]
+        if not -1 <= note.gpu < gpus:
+            raise InputError(f"node {node}, GPU {note.gpu}", f"its GPUs are 0 to {gpus - 1}")
+        if len(note.reason) > REASON_MAX or not note.reason.isprintable():
+            raise InputError("--reason", f"it is one line of at most {REASON_MAX} characters")
 
     def _check(self, submissions: Sequence[Submission]) -> None:
         if not submissions:

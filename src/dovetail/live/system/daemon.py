@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from dovetail.core.errors import DovetailError, InputError
+from dovetail.live.system.log_file import continue_log
 from dovetail.live.system.private_file import open_private
 
 
@@ -37,6 +38,7 @@ def detach(log_file: Path, serve: Callable[[Callable[[], None]], None]) -> None:
     code, failure = 1, ""
     try:
         _redirect(log_file)
+        _LOGS.append(log_file)
         serve(ready)
         code = 0
     except DovetailError as error:
@@ -82,7 +84,13 @@ def lock_file(path: Path, where: Path) -> int:
     return lock
 
 
+_LOGS: list[Path] = []
+"""The log of this process, once it writes to one."""
+
+
 def log(text: str) -> None:
     """Writes a line with the date to the log, which is the standard error stream."""
+    for file in _LOGS:
+        continue_log(file)
     moment = datetime.now().astimezone().isoformat(timespec="milliseconds")
     print(moment, text, file=sys.stderr, flush=True)

@@ -15,6 +15,7 @@ from dovetail.wire.agent import (
     NotifyWorkers,
     Renew,
     StartWorker,
+    WarnWorker,
     WorkerEnded,
 )
 from dovetail.wire.worker import Finished, Saved, Training
@@ -49,6 +50,15 @@ GangEvent = (
 )
 """`WorkerEnded` is of a wanted worker that should run, with the cause as `why`."""
 
-Order = StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest | Renew | FindPort
+Order = (
+    StartWorker
+    | EndWorker
+    | NotifyWorkers
+    | Forget
+    | InventoryRequest
+    | Renew
+    | FindPort
+    | WarnWorker
+)
 NodeOrder = tuple[int, Order]
 """The number of a node, and an order for its agent."""

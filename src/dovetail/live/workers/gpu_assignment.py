@@ -39,12 +39,16 @@ class _Claim:
 
 
 class GpuAssignment:
-    """The workers that the plan puts on each GPU: (node, GPU) -> job -> worker."""
+    """The workers that the plan puts on each GPU: (node, GPU) -> job -> worker.
+
+    Nothing new is put on the `closed` GPUs.
+    """
 
     def __init__(self, installed: Sequence[int], island_sizes: Sequence[int] = ()) -> None:
         """Takes the GPUs of each node, and the size of its islands where the cluster has some."""
         self._installed = installed
         self._island_sizes = island_sizes
+        self.closed: set[Gpu] = set()
         self.on: dict[Gpu, dict[int, int]] = {}
         self.members: dict[int, tuple[GangMember, ...]] = {}
         self._names: dict[int, dict[Gpu, int]] = {}
@@ -92,6 +96,10 @@ class GpuAssignment:
                     slot.gpu = self._find(slot, taken, vacant)
                     self._claim(claim.job, slot, taken)
         return {c.job: tuple((s.node, s.gpu) for s in c.slots) for c in claims}
+
+    def names_of(self, gpu: Gpu) -> list[int]:
+        """Returns the name of the plan that stands for a GPU; none where jobs hold counts."""
+        return [name for (node, name), at in self._gpu_of.items() if (node, at) == gpu]
 
     def occupy(self, job: int, members: Sequence[GangMember]) -> None:
         """Records the workers of a job on its GPUs, in place of those that it had there."""
@@ -148,7 +156,7 @@ class GpuAssignment:
         free = [
             gpu
             for gpu in range(self._installed[slot.node])
-            if self._is_open((slot.node, gpu), taken)
+            if self._is_open((slot.node, gpu), taken) and (slot.node, gpu) not in self.closed
         ]
         if not free:
             raise DovetailError(f"the plan wants more GPUs of node {slot.node} than it has")

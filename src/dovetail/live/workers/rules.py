@@ -16,7 +16,8 @@ class Rules:
     started anew. Before its first message a program may load for `start_s`; the first worker of a
     job with a range of GPUs counts as running after `silent_s` without one. A gang waits `yield_s`
     for GPUs that are in use before it changes over without them. A job that failed by no fault of
-    its own is retried after the next of `backoff_s`.
+    its own is retried after the next of `backoff_s`. GPUs that a job has not used for
+    `reclaim_idle_s` are taken back (0: never).
 
     `leases_s` are the leases of the nodes by number, 0 for none. What a lease promises:
 
@@ -55,6 +56,7 @@ class Rules:
     lease_grace_s: float = 30.0
     lease_margin_s: float = 30.0
     clock_drift: float = 0.01
+    reclaim_idle_s: float = 0.0
 
     def __post_init__(self) -> None:
         short = [lease_s for lease_s in self.leases_s if 0 < lease_s < self.lease_s_min]

@@ -59,12 +59,14 @@ class ChangeReply:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Start no more jobs on a node, or (`undo`) start jobs there again."""
+    """Start no more jobs on a node or one `gpu` of it, or (`undo`) start jobs there again."""
 
     verb: ClassVar[str] = "drain"
     key: str
     node: int
     undo: bool = False
+    gpu: int = -1
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

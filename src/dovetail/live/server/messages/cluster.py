@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dovetail.live.jobs.drain_reason import DrainReason
+
 
 @dataclass(frozen=True, slots=True)
 class Ping:
@@ -38,7 +40,8 @@ class ListNodes:
 class NodeRow:
     """One node: state, GPUs by name, and for each GPU the jobs on it and their names in lists.
 
-    `silent_s` is the time since the last message of its agent, -1 if there was none.
+    `silent_s` is the time since the last message of its agent, -1 if there was none. `drains` say
+    who drained the node or GPUs of it, and why.
     """
 
     node: int
@@ -48,6 +51,8 @@ class NodeRow:
     called: tuple[tuple[str, ...], ...]
     silent_s: float = 0.0
     gpu_type: str = ""
+    drains: tuple[DrainReason, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,94 @@
+"""Bounds the output of jobs that goes to the cluster's folder: one that writes without end must
+not fill the disk.
+
+The workers of a job have its file open, so it cannot be renamed. As logrotate's `copytruncate`
+does, the newest part is copied to `output.log.1` and the file begins anew, with a line that says
+so; what workers write between the two is lost. In a thread: copying takes longer than a turn of
+the agent. A file that the owner chose with --output is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+LOG = logging.getLogger(__name__)
+OUTPUT_BYTES_MAX = 1 << 30
+LOOK_S = 1.0
+PIECE_BYTES = 1 << 20
+
+
+class OutputBound:
+    """Looks at the sizes of files every second, and shortens those that are too large."""
+
+    def __init__(self, most_bytes: Callable[[], int]) -> None:
+        self._most_bytes = most_bytes
+        self._look_s = time.monotonic()
+        self._thread: threading.Thread | None = None
+
+    def tick(self, files: Callable[[], Iterable[Path]]) -> None:
+        """Begins to shorten the files that are too large, unless that is under way."""
+        now = time.monotonic()
+        if now < self._look_s or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._look_s = now + LOOK_S
+        outputs = set(files())
+        most_bytes = self._most_bytes() if outputs else 0
+        large = [file for file in sorted(outputs) if _size(file) > most_bytes] if most_bytes else []
+        if large:
+            self._thread = threading.Thread(
+                target=_shorten_all, args=(large, most_bytes), name="output", daemon=True
+            )
+            self._thread.start()
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.lstat().st_size
+    except OSError:
+        return 0
+
+
+def _shorten_all(files: Iterable[Path], most_bytes: int) -> None:
+    for file in files:
+        try:
+            shorten(file, most_bytes)
+        except OSError as error:
+            LOG.warning("%s is too large and could not be shortened: %s", file, error.strerror)
+
+
+def shorten(file: Path, most_bytes: int) -> None:
+    """Moves the newest half of what a file may have to `NAME.1`, and empties it. Raises OSError.
+
+    Where there is no room for the copy, the file is emptied all the same.
+    """
+    descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        older = file.with_name(f"{file.name}.1")
+        begin = max(0, os.fstat(descriptor).st_size - most_bytes // 2)
+        kept = f"its newest part until here is in {older.name}"
+        try:
+            _copy(descriptor, begin, older)
+        except OSError as error:
+            older.unlink(missing_ok=True)
+            kept = f"nothing before this is kept: {error.strerror}"
+        os.ftruncate(descriptor, 0)
+        size = f"{most_bytes / 2**20:.6g} MiB"
+        os.write(descriptor, f"[dovetail: the output exceeded {size}; {kept}]\n".encode())
+    finally:
+        os.close(descriptor)
+
+
+def _copy(descriptor: int, begin: int, target: Path) -> None:
+    with open(target, "wb", opener=_private) as out:
+        while piece := os.pread(descriptor, PIECE_BYTES, begin):
+            out.write(piece)
+            begin += len(piece)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
