@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -111,6 +111,11 @@ class Truth:
             if isinstance(fact, Ended):
                 self.ended[fact.job] = self.ended.get(fact.job, 0) + 1
             self._note_draining(fact)
+
+    def drain_anew(self, nodes: Collection[int]) -> None:
+        """Sees another record take over, which knows of these drained nodes."""
+        self._draining = set(nodes)
+        self._nodes_of.clear()
 
     def _note_draining(self, fact: Fact) -> None:
         """Holds that the policy leaves alone what runs on a draining node, and starts nothing."""
