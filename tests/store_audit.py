@@ -22,6 +22,7 @@ from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.status_snapshot import StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.queries import Queries
+from dovetail.live.store.restored import FIRST_NEW
 from dovetail.record.log import fact_of
 from dovetail.wire.spec import Dependency
 from job_history import (
@@ -106,7 +107,11 @@ def _numbers(
     answered = sorted(set(answered_jobs(queries)) - set(jobs))
     if answered:
         yield f"jobs were answered to a key and are not on record: {answered[:20]}"
-    if list(jobs) != list(range(1, len(jobs) + 1)):
+    # After a backup was put back jobs go on from the first number that was certainly not used.
+    first_new = int(queries.meta(FIRST_NEW) or 1)
+    before = [number for number in jobs if number < first_new]
+    expected = [*range(1, len(before) + 1), *range(first_new, first_new + len(jobs) - len(before))]
+    if list(jobs) != expected:
         yield "the numbers of jobs have gaps"
     if sum(queries.counts().values()) != len(jobs):
         yield f"{len(jobs)} jobs were submitted, {queries.counts()} are in a state"

@@ -31,6 +31,8 @@ COMMANDS = {
     "shadow": ("shadow", "Show what a policy would do on a cluster that Slurm runs."),
     "up": ("up", "Start a live cluster on this machine."),
     "down": ("up", "Stop the controller of the live cluster."),
+    "backup": ("backup", "Write a backup of the live cluster to a file."),
+    "restore": ("backup", "Make the folder of a cluster from a backup."),
     "submit": ("submit", "Submit jobs to the live cluster."),
     "ls": ("jobs", "List the jobs of the live cluster."),
     "show": ("jobs", "Show the details of one job."),

@@ -125,6 +125,7 @@ def up(
     from dovetail.live.engines.local_engine import notes_of
     from dovetail.live.server.server import loopback_address
     from dovetail.live.serving.serve import UpRequest, check
+    from dovetail.live.system.file_system import check_local
 
     if listen and not loopback_address(listen)[1]:
         raise InputError(f"--listen {listen}", "it needs a port", "as in 127.0.0.1:7077")
@@ -143,8 +144,10 @@ def up(
     request = UpRequest(home, policy, engine, texts, listen, share, join, scripts)
     with reporting(report_fd):
         check(request)
-    for note in notes_of(EngineSpec.parse(engine)):
-        click.echo(f"note: {note}", err=True)
+    unknown = check_local(home)
+    for note in (unknown, *notes_of(EngineSpec.parse(engine))):
+        if note:
+            click.echo(f"note: {note}", err=True)
     if foreground:
         with reporting(report_fd):
             _serve(request, as_json)

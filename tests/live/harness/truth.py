@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -128,6 +128,11 @@ class Truth:
             gained = {(m.node, m.gpu) for m in record.members} - had
             if gained & self._drained:
                 self.breach(f"job {record.job} gets {gained}, of which {self._drained} drain")
+
+    def drain_anew(self, nodes: Collection[int]) -> None:
+        """Sees another record take over, which knows of these drained nodes."""
+        self._draining = set(nodes)
+        self._nodes_of.clear()
 
     def _note_draining(self, fact: Fact) -> None:
         """Holds that the policy leaves alone what runs on a draining node, and starts nothing."""

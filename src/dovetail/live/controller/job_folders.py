@@ -33,7 +33,7 @@ class JobFolders:
 
     def __init__(self, folder: Folder, journal: Journal) -> None:
         self._folder, self._journal = folder, journal
-        self._launch = launcher_in(folder.home / "jobs")
+        self._launch = launcher_in(folder.jobs)
         self._owed: dict[int, JobSpec] = {}
         self._stranded: dict[int, frozenset[int]] = {}
 

@@ -30,10 +30,15 @@ class Leases:
     terminations: Terminations
     admission: Admission
 
-    def restore(self) -> None:
-        """Adds where the workers of placed jobs may be, for records that do not say it."""
+    def restore(self, *, anywhere: bool = False) -> None:
+        """Adds where the workers of placed jobs may be, for records that do not say it.
+
+        After a backup was put back those of any job may be `anywhere`.
+        """
+        every = range(len(self.monitor.nodes)) if anywhere else ()
         for job in self.jobs:
-            placed = {m.node for m in job.record.members if self.monitor.has_lease(m.node)}
+            may_be = (*every, *(m.node for m in job.record.members))
+            placed = {node for node in may_be if self.monitor.has_lease(node)}
             if not placed <= set(job.record.nodes):
                 nodes = tuple(sorted(placed.union(job.record.nodes)))
                 self.jobs.write(job, replace(job.record, nodes=nodes))

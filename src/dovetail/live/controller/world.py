@@ -32,7 +32,7 @@ from dovetail.live.controller.live_gangs import Launches, LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.node_faults import NodeFailures
 from dovetail.live.controller.node_loss import NodeLoss
-from dovetail.live.controller.node_monitor import NodeMonitor
+from dovetail.live.controller.node_monitor import LEASES, NodeMonitor
 from dovetail.live.controller.outbox import Outbox
 from dovetail.live.controller.plan_applier import PlanApplier
 from dovetail.live.controller.policy_memory import PolicyMemory
@@ -45,6 +45,7 @@ from dovetail.live.controller.terminations import Terminations
 from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.controller.worker_loss import WorkerLoss
 from dovetail.live.edges.protocols import (
+    BACKUP,
     CLOCK,
     POLICY_MEMORY,
     Edges,
@@ -144,10 +145,16 @@ class LiveWorld:
     def _restore(self, recovered: StoredState, recovery: Recovery) -> None:
         """Restores the state of the last controller, and messages that it wrote no entry for."""
         recovery.restore_gangs(recovered.jobs)
-        self._leases.restore()
-        self._monitor.begin(dict(recovered.meta), recovered.now_s)
-        self._drains.begin(dict(recovered.meta))
-        self._faults.begin(dict(recovered.meta))
+        meta = dict(recovered.meta)
+        is_put_back = bool(meta.get(BACKUP))
+        self._leases.restore(anywhere=is_put_back)
+        if is_put_back:
+            # Leases were renewed since. With this entry all that follows from it is on record.
+            meta.pop(LEASES, None)
+            self._log.keep(BACKUP, "")
+        self._monitor.begin(meta, recovered.now_s)
+        self._drains.begin(meta)
+        self._faults.begin(meta)
         recovery.restore_waiting()
         # If all nodes are down, jobs that ran wait from now on, like those that waited before.
         self._reports.settle()

@@ -61,6 +61,8 @@ CLOCK = "clock"
 """The name in the journal of the cluster's time, for times without facts and records."""
 MEASURED = "measured"
 """The name in the journal of what the cluster has learned from its jobs."""
+BACKUP = "backup"
+"""The name in the journal of when this store was copied from another, empty once it is in use."""
 POLICY_MEMORY = "policy memory"
 """The name in the journal of what the policy keeps of its memory for the next controller."""
 

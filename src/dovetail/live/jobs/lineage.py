@@ -25,6 +25,13 @@ def lineage_folder(own: Path, lineage: int) -> Path:
     return own / f"lineage-{lineage}" if lineage else own
 
 
+def newest_lineage(own: Path) -> int:
+    """Returns the newest lineage of a job that was begun, 0 if its folder is the only one."""
+    names = (folder.name for folder in own.glob("lineage-*"))
+    numbers = (name.removeprefix("lineage-") for name in names)
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+
 def draft_lineage(own: Path, lineage: int) -> None:
     """Prepares a lineage from the newest checkpoints of the one before. Raises OSError."""
     draft = _draft(own, lineage)

@@ -45,6 +45,7 @@ from dovetail.live.store.group_commit import GroupCommit
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import LIVE, StoreReader
 from dovetail.live.store.store import Store
+from dovetail.live.system.file_system import check_local
 from dovetail.live.system.private_file import is_gone, make_private_folder
 from dovetail.live.workers.rules import Rules
 from dovetail.physics.beliefs.measurements import Measurements
@@ -152,7 +153,7 @@ def _serve_once(
         _check_engine(request.engine, engine.identity, reader)
         engine.prepare(keeps_nodes=_under_way(reader) > 0)
         store = Store(committer, reader)
-        recovered = store.recover()
+        recovered = store.recover(folder)
         lengths = JobLengths(recovered, store.find)
         scheduler = _scheduler(request, engine, recovered, lengths)
         meta = starting_meta(reader, scheduler.manifest_text(request.engine), engine.identity)
@@ -188,6 +189,7 @@ def _with_tenants(request: UpRequest, engine: Engine, now_s: float) -> Cluster:
 def _make_folder(request: UpRequest) -> Folder:
     """Makes and returns the folder of a cluster; makes nothing for a request that cannot work."""
     folder = Folder(request.home)
+    check_local(folder.home)
     check_sockets(folder.home, EngineSpec.parse(request.engine))
     folder.make()
     return folder
@@ -198,7 +200,7 @@ def _check_new(folder: Folder) -> None:
 
     A controller that is killed in its first moments leaves an empty file, and no job.
     """
-    jobs = folder.home / "jobs"
+    jobs = folder.jobs
     if folder.store.exists() and not folder.store.stat().st_size and any(jobs.iterdir()):
         raise InputError(
             str(folder.store),

@@ -14,6 +14,7 @@ from time import monotonic, sleep
 
 from dovetail.core.errors import InputError
 from dovetail.files.whole_file import PRIVATE, write_whole
+from dovetail.live.jobs.lineage import newest_lineage
 from dovetail.live.system.private_file import check_home, make_private_folder, open_private
 
 TOKEN_BYTES = 32
@@ -31,6 +32,7 @@ class Folder:
         self.store = self.home / "store.db"
         self.socket = self.home / "api.sock"
         self.log = self.home / "controller.log"
+        self.jobs = self.home / "jobs"
         self._token = self.home / "token"
         self._lock = self.home / "lock"
 
@@ -40,7 +42,7 @@ class Folder:
 
     def job(self, number: int) -> Path:
         """Returns the folder of a job: its script, output and checkpoints."""
-        return self.home / "jobs" / str(number)
+        return self.jobs / str(number)
 
     def make(self) -> None:
         """Creates the folder for its owner alone. Raises InputError if others may enter it."""
@@ -48,7 +50,7 @@ class Folder:
             self.home.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
             # Before anything is created in it: a mistyped --home may be a folder of other files.
             check_home(self.home)
-            for folder in (self.home / "nodes", self.home / "jobs"):
+            for folder in (self.home / "nodes", self.jobs):
                 make_private_folder(folder)
         except OSError as error:
             raise InputError(str(self.home), f"cannot be used: {error.strerror}") from None
@@ -58,6 +60,16 @@ class Folder:
         folder = self.job(number)
         folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
         return folder
+
+    def newest_job(self) -> int:
+        """Returns the greatest number of a job that has a folder, 0 if none has."""
+        if not self.jobs.is_dir():
+            return 0
+        return max((int(f.name) for f in self.jobs.iterdir() if f.name.isdecimal()), default=0)
+
+    def newest_lineage(self, number: int) -> int:
+        """Returns the newest lineage of a job that is on the disk."""
+        return newest_lineage(self.job(number))
 
     def keep_script(self, number: int, script: str) -> Path:
         """Returns the file of a job's script, written if it does not exist or differs."""

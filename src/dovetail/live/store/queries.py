@@ -401,6 +401,11 @@ class StoreReader(Queries):
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def copy_to(self, target: sqlite3.Connection) -> None:
+        """Copies the store as it is at one moment; writers go on. Raises sqlite3.Error."""
+        # All pages in one step: between two steps a write would make it begin anew.
+        self._own.backup(target, pages=-1)
+
     def close(self) -> None:
         """Ends the connection."""
         self._own.close()

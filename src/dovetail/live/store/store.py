@@ -34,6 +34,13 @@ from dovetail.live.store.record_codec import (
     spec_text,
     stored_job,
 )
+from dovetail.live.store.restored import (
+    NO_FOLDERS,
+    FoldersLeft,
+    first_new,
+    skip_numbers,
+    taken_s,
+)
 from dovetail.record.log import FactLines
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import JobSpec
@@ -75,10 +82,11 @@ class Store:
         """Stores values, in place of older ones of the same name."""
         self.committer.do(lambda db: keep_meta(db, tuple(meta.items())))
 
-    def recover(self) -> StoredState:
+    def recover(self, left: FoldersLeft = NO_FOLDERS) -> StoredState:
         """Returns the state of a new controller, with an epoch above that of any before.
 
-        Live jobs with damaged rows fail here. Raises InputError for a damaged file.
+        Live jobs with damaged rows fail here. Raises InputError for a damaged file. `left` is
+        what there is of the jobs of a store that was put back from a backup.
         """
         # Checked before anything is written: a repair of a damaged file could lose more of it.
         self.queries.check()
@@ -87,6 +95,7 @@ class Store:
             if self.committer.do(recount_jobs):
                 LOG.error("the counts of jobs were wrong; they were counted anew")
             epoch = self.committer.do(_raise_epoch)
+            self.committer.do(partial(skip_numbers, left=left))
         except StoreError as error:
             # SQLite also reports "readonly" for a damaged header.
             if "readonly" not in str(error):
@@ -205,7 +214,8 @@ def add_requests(db: sqlite3.Connection, requests: Sequence[Request], now: float
 
 def next_number(db: sqlite3.Connection) -> int:
     """Returns the number of the next job; rows of jobs are never deleted."""
-    return int(db.execute("SELECT coalesce(max(number), 0) + 1 FROM jobs").fetchone()[0])
+    newest = db.execute("SELECT coalesce(max(number), 0) FROM jobs").fetchone()[0]
+    return max(int(newest) + 1, first_new(db))
 
 
 def _repair_states(db: sqlite3.Connection) -> None:
@@ -233,11 +243,18 @@ def _raise_epoch(db: sqlite3.Connection) -> int:
     later = "SELECT 1 FROM meta WHERE name IN ('manifest', 'engine')"
     if not epochs and (rows or db.execute(later).fetchone()):
         LOG.error("the epoch in the store is damaged; the date takes its place")
-        # Seconds since 1970 are above any number of starts, and above an earlier date.
-        epochs = [int(time())]
+        epochs = [_date()]
+    elif taken_s(db):
+        # Later controllers than the backup knows of may live, or start from a copy of it as well.
+        epochs.append(_date())
     epoch = max(epochs, default=0) + 1
     keep_meta(db, tuple((name, str(epoch)) for name in EPOCHS))
     return epoch
+
+
+def _date() -> int:
+    """Returns milliseconds since 1970: above any number of starts, and above an earlier date."""
+    return int(time() * 1000)
 
 
 def _clock_of(text: str) -> float:

@@ -183,7 +183,18 @@ class ElasticGang:
         self.detector.begin(self.roster.generation, group, ())
 
     def adopt(self, worker: Worker, now: float) -> None:
-        """Takes up a worker of an earlier controller; `step` decides what becomes of it."""
+        """Takes up a worker of an earlier controller; `step` decides what becomes of it.
+
+        One that is in the way of a wanted worker leaves now: a backup was put back that does not
+        know it, and no generation would come without the wanted one.
+        """
+        roster, wanted = self.roster, self.roster.wanted
+        if wanted is None or roster.is_wanted(worker.worker):
+            return
+        if any(m.node == worker.node and m.gpu in worker.all_gpus for m in wanted.members):
+            worker.leave_s = now if worker.regroup_sent >= 0 else NEVER_S
+            wait_s = roster.launch.grace_s if worker.regroup_sent >= 0 else 0.0
+            worker.end_by(now + wait_s, roster.launch.grace_s)
 
     def find_missing(self, now: float) -> tuple[int, ...]:
         """Returns the wanted workers that no inventory lists, nor ever will."""

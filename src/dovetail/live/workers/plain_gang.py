@@ -111,10 +111,13 @@ class PlainGang:
 
         To them that is no more than a late order, which any gang may see: the ranks have the same
         generation and meet at the same place. Not so where all ran once, for then the others are
-        lost, or where a rank that began ended badly.
+        lost, or where a rank that began ended badly. Nor where a backup was put back: then the
+        next order is of a later generation than they know.
         """
         roster = self.roster
         if roster.formed == roster.generation or set(roster.group) != set(wanted.numbers):
+            return False
+        if any(w.limits_confirmed != roster.generation for w in roster.workers.values()):
             return False
         began = roster.begun.intersection(roster.group)
         return bool(began) and began <= roster.workers.keys() | roster.complete
