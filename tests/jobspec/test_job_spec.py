@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from dovetail.core.errors import InputError
 from dovetail.jobspec import values as job_words
 from dovetail.jobspec.files import SpecFile, Submitter, read_command, read_spec
-from dovetail.wire.spec import Dependency, JobSpec
+from dovetail.wire.spec import Dependency, JobSpec, Mount
 
+CONTAINER = "command: x\ncontainer_image: a\ncontainer_mounts: "
 FULL = """\
 name: train resnet
 command: [python, train.py, --lr, "0.1", $HOME, "`id`"]
@@ -214,6 +215,21 @@ command: alone
         ("command: x\nenvironment: {A B: c}", "line 2: environment: 'A B' is no name"),
         ("command: x\nenvironment: {DOVETAIL_TOKEN: c}", "line 2: environment: DOVETAIL_TOKEN is"),
         ("command: x\nenvironment: {UNSET: }", "line 2: environment: 'UNSET' has no value"),
+        ("command: x\ncontainer_image: -x", "line 2: container_image: it is a name as in"),
+        ("command: x\ncontainer_image: 'a b'", "line 2: container_image: it is a name as in"),
+        ("command: x\ncontainer_image: /a/../b", "line 2: container_image: a path must be"),
+        ("command: x\ncontainer_mounts: /a", "line 2: container_mounts: they are for a container"),
+        (CONTAINER + "/a:/b:ro:rw", "container_mounts: '/a:/b:ro:rw' is not SOURCE:DESTINATION"),
+        (CONTAINER + "/a:/b:rx", "container_mounts: '/a:/b:rx': 'rx' is not a flag of a mount"),
+        (CONTAINER + "'/a:'", "container_mounts: '/a:' is not SOURCE:DESTINATION"),
+        (CONTAINER + "data:/b", "container_mounts: data:/b: both paths must be absolute"),
+        (CONTAINER + "/a:/../b", "container_mounts: /a:/../b: both paths must be absolute"),
+        (CONTAINER + "/a:/", "container_mounts: a mount at / would hide the image"),
+        (CONTAINER + "/a:/c,/b:/c", "container_mounts: two mounts have the destination /c"),
+        (
+            "paced: yes\nduration: 9s\ncontainer_image: a",
+            "a synthetic job is a clock and runs in no",
+        ),
         ("command: x\nafter: 12", "line 2: after: '12' must begin with one of after, afterok"),
         ("command: x\nafter: afterok", "line 2: after: 'afterok' needs a job"),
         ("command: x\nafter: expand:1", "line 2: after: 'expand:1' must begin with one of"),
@@ -239,6 +255,22 @@ command: alone
 )
 def test_what_is_wrong_is_said_with_its_line(folder: Path, text: str, sentence: str) -> None:
     assert sentence in refused(folder, text)
+
+
+def test_a_container_has_an_image_and_mounts_which_may_begin_where_the_file_is(
+    folder: Path,
+) -> None:
+    text = "command: x\ncontainer_image: {}\ncontainer_mounts: [/data:/data:ro, ./in:/in, /scratch]"
+    spec = read(folder, text.format("docker.io/library/python:3.11")).submissions[0].spec
+    assert spec.container_image == "docker.io/library/python:3.11"
+    assert spec.container_mounts == (
+        Mount("/data", "/data", read_only=True),
+        Mount(str(folder.resolve() / "in"), "/in"),
+        Mount("/scratch", "/scratch"),
+    )
+    assert read(folder, text.format("./a.sif")).submissions[0].spec.container_image == str(
+        folder.resolve() / "a.sif"
+    )
 
 
 def test_tasks_of_arrays_are_named_by_their_index(folder: Path) -> None:

@@ -212,6 +212,12 @@ def test_cpus_and_memory_are_of_the_whole_job(
         ("-N 2-2", "gpus", 2),
         ("--output=%x-%4j-%u.out", "output", "{folder}/train.sh-%4j-%u.out"),
         ("--output=/dev/null", "output", "/dev/null"),
+        (
+            "--container-image='nvcr.io#nvidia/pytorch:24.01'",
+            "container_image",
+            "nvcr.io#nvidia/pytorch:24.01",
+        ),
+        ("--container-image=./a.sif --container-writable", "container_image", "{folder}/a.sif"),
         ("--export=\"ALL,A='x,y'\"", "environment", (("A", "x,y"),)),
     ],
 )
@@ -296,6 +302,9 @@ def test_what_slurm_has_no_word_for_stands_on_lines_of_our_own(tmp_path: Path) -
         ("#SBATCH --output=%N.log", "'%N' is unknown"),
         ("#SBATCH --nodelist=n1", "--nodelist is not supported (the policy chooses the nodes"),
         ("#SBATCH --wrap=x", "--wrap is not supported"),
+        ("#SBATCH --container=/bundle", "--container is not supported (name an image, as in"),
+        ("#SBATCH --container-mount-home", "mount what the job needs"),
+        ("#SBATCH --container-mounts=/data:/data", "--container-mounts: they are for a container"),
         ("#SBATCH --job-name='x", "cannot split the text into words"),
         ("#SBATCH --job-name=a/b", "name: a name has a character"),
         ("#DOVETAIL gpus", "'gpus' is not FIELD=VALUE"),

@@ -129,6 +129,7 @@ def _detail_lines(details: ShowReply) -> list[str]:
         ("account", details.account),
         ("qos", details.qos),
         ("reservation", details.reservation),
+        ("container", details.container_image),
         ("priority", f"{details.priority:g}" if details.priority else ""),
         ("gpus", gpus_text(row) + (f" {details.gpu_type}" if details.gpu_type else "")),
         ("where", row.where),

@@ -68,6 +68,14 @@ class SubmitCommand(click.Command):
 @click.option("--account", "-A", help="Account that the job is charged to.")
 @click.option("--qos", "-q", help="Quality of service of the job.")
 @click.option("--reservation", help="Reservation whose nodes the job uses.")
+@click.option(
+    "--container-image", metavar="IMAGE", help="Run it in a container: an image's name or path."
+)
+@click.option(
+    "--container-mounts",
+    metavar="SRC:DST[:ro],...",
+    help="What of the node the container sees, besides the working directory.",
+)
 @click.option("--model", help="Model the job trains: a name of `dovetail models`, or your own.")
 @click.option("--trains", is_flag=True, help="The program uses dovetail.train.")
 @click.option("--shareable", is_flag=True, help="Allow another job on the same GPUs.")

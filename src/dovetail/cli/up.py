@@ -82,6 +82,11 @@ STEP = "start: "
 @click.option(
     "--allow-sharing-between-users", is_flag=True, help="Jobs of different users may share a GPU."
 )
+@click.option(
+    "--container-runtime",
+    type=click.Choice(["auto", "podman", "apptainer"]),
+    help="What runs jobs with a container image; remembered. [default: auto, the one found]",
+)
 @click.option("--fresh", is_flag=True, help="Ignore the options of the last `dovetail up`.")
 @click.option("--foreground", is_flag=True, help="Run in this terminal; Ctrl-C stops it.")
 @click.option("--report-fd", default=-1, hidden=True)
@@ -104,6 +109,7 @@ def up(
     allow_sharing_between_users: bool,
     fresh: bool,
     foreground: bool,
+    container_runtime: str | None,
     report_fd: int,
     **option_texts: Unpack[OptionTexts],
 ) -> None:
@@ -144,6 +150,8 @@ def up(
     request = UpRequest(home, policy, engine, texts, listen, share, join, scripts)
     with reporting(report_fd):
         check(request)
+    if container_runtime:
+        _choose_runtime(home, container_runtime)
     unknown = check_local(home)
     for note in (unknown, *notes_of(EngineSpec.parse(engine))):
         if note:
@@ -153,6 +161,17 @@ def up(
             _serve(request, as_json)
     else:
         _start(request, as_json)
+
+
+def _choose_runtime(home: Path, choice: str) -> None:
+    """Stores what runs containers, for the agents to read. Raises InputError if it is not here."""
+    from dovetail.live.engines.containers import check_choice, store_choice
+    from dovetail.live.system.private_file import make_private_folder
+
+    check_choice(choice)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(home / "nodes")
+    store_choice(home / "nodes", choice)
 
 
 def _join_options(gate: str, lease: str) -> JoinSettings:

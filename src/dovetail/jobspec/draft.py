@@ -54,6 +54,8 @@ FIELDS: Mapping[str, Callable[[str], object]] = {
     "duration": read.seconds,
     "begin": read.span,
     "environment": text,
+    "container_image": text,
+    "container_mounts": read.mounts,
     "after": read.after,
     "array": read.array,
     "hold": read.flag,

@@ -16,7 +16,13 @@ from typing import Any
 
 from dovetail.core.errors import InputError
 from dovetail.jobspec.draft import PARAMETER, FieldValue, JobDraft, parsing
-from dovetail.jobspec.paths import file_within, folder_within, output_within
+from dovetail.jobspec.paths import (
+    file_within,
+    folder_within,
+    image_of,
+    mounts_of,
+    output_within,
+)
 from dovetail.jobspec.sbatch import read_script
 from dovetail.jobspec.values import After, Array, Gpus, environment
 from dovetail.wire.spec import Dependency, JobSpec
@@ -181,6 +187,8 @@ def _submission(
             max_gpus=gpus.high,
             environment=draft.value("environment", variables),
             output=output_within(root, directory, workdir, name, draft.entries.get("output")),
+            container_image=image_of(root, directory, draft.entries.get("container_image")),
+            container_mounts=mounts_of(root, directory, draft.entries.get("container_mounts")),
             after=_after(draft, number_of),
             at_once=array.at_once,
             **values,

@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from dovetail.core.errors import InputError
 from dovetail.jobspec.draft import FieldValue
+from dovetail.wire.spec import Mount
 
 
 def folder_within(root: Path, directory: Path, entry: FieldValue | None) -> Path:
@@ -33,6 +35,30 @@ def file_within(root: Path, entry: FieldValue) -> Path:
             entry.where, f"{entry.called or 'script'}: there is no file '{entry.value}'"
         )
     return path
+
+
+def image_of(root: Path, directory: Path, entry: FieldValue | None) -> str:
+    """Returns the image of a container: a name, or a path, which may begin with `.`."""
+    return "" if entry is None else _from_dot(directory if entry.trusted else root, entry.text)
+
+
+def mounts_of(root: Path, directory: Path, entry: FieldValue | None) -> tuple[Mount, ...]:
+    """Returns the mounts of a container; a source that begins with `.` starts where a file is."""
+    if entry is None:
+        return ()
+    start = directory if entry.trusted else root
+    return tuple(
+        replace(
+            mount,
+            source=_from_dot(start, mount.source),
+            destination=_from_dot(start, mount.destination),
+        )
+        for mount in cast("tuple[Mount, ...]", entry.value)
+    )
+
+
+def _from_dot(start: Path, text: str) -> str:
+    return os.path.normpath(start.resolve() / text) if text.startswith(".") else text
 
 
 def output_within(

@@ -29,9 +29,10 @@ DIRECT = {
     "job-name": "name", "array": "array", "output": "output", "chdir": "workdir",
     "partition": "queue", "account": "account", "qos": "qos", "reservation": "reservation",
     "dependency": "after", "priority": "priority",
-    "kill-on-invalid-dep": "kill_on_invalid_dep",
+    "kill-on-invalid-dep": "kill_on_invalid_dep", "container-image": "container_image",
+    "container-mounts": "container_mounts",
 }  # fmt: skip
-"""Options with the same values as one of our fields."""
+"""Options with the same values as one of our fields; those of containers are Pyxis's."""
 FLAGS = {
     "hold": ("hold", "yes"), "requeue": ("requeue", "yes"), "no-requeue": ("requeue", "no"),
     "exclusive": ("shareable", "no"), "oversubscribe": ("shareable", "yes"),
@@ -58,13 +59,20 @@ IGNORED: Mapping[str, str] = {
     **dict.fromkeys(("get-user-env", "export-file", "propagate"), "no environment is copied"),
     "open-mode": "output is always appended",
     "ignore-pbs": "no other directives are read",
+    "container-env": "variables of the job go before those of the image",
+    "container-writable": "a container can always be written to; what is written is lost",
+    **dict.fromkeys(("no-container-entrypoint", "no-container-remap-root"),
+                    "the command runs without the entry point, as the user of the job"),
     "no-kill": "a job continues without a lost node if it can",
     "nodes": "the policy chooses the nodes",
 }  # fmt: skip
 """Options without effect, with the reason; each takes a value unless it is in `BARE`."""
 BARE = frozenset(
     {*FLAGS, "parsable", "quiet", "verbose", "no-kill", "contiguous", "spread-job", "reboot",
-     "use-min-nodes", "overcommit", "get-user-env", "ignore-pbs", "nice"}
+     "use-min-nodes", "overcommit", "get-user-env", "ignore-pbs", "nice",
+     "container-writable", "no-container-entrypoint", "no-container-remap-root",
+     "container-mount-home", "no-container-mount-home", "container-remap-root",
+     "container-entrypoint", "container-readonly"}
 )  # fmt: skip
 """Options whose value is optional."""
 NO_VALUE = ("hold", "requeue", "no-requeue", "oversubscribe")
@@ -79,7 +87,14 @@ REFUSED: Mapping[str, str] = {
     "wrap": "pass the command to dovetail submit, after --",
     "input": "jobs have no standard input; read the file in the script",
     **dict.fromkeys(("container", "image", "oci"),
-                    "containers are not supported; start one in the script"),
+                    "name an image, as in --container-image=docker.io/library/python:3.11"),
+    "container-workdir": "--chdir is mounted in the container, and the program begins there",
+    **dict.fromkeys(("container-name", "container-save", "container-id"),
+                    "a container ends with its job; build the image before"),
+    **dict.fromkeys(("container-mount-home", "no-container-mount-home"),
+                    "mount what the job needs, as in --container-mounts=/home/me:/home/me"),
+    **dict.fromkeys(("container-remap-root", "container-entrypoint", "container-readonly"),
+                    "the command runs without the entry point, as the user of the job"),
     **dict.fromkeys(("tmp", "bb", "bbf"), "disk space is not managed; check it in the script"),
     "network": "networks are not configured; remove it",
     "mcs-label": "jobs have no labels; remove it",

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 
-from dovetail.wire.spec import ASKED, INFINITE, SINGLETON
+from dovetail.wire.spec import ASKED, INFINITE, SINGLETON, Mount
 from dovetail.wire.submission import TASKS_MAX
 
 INDEX_MAX = 4_000_000
@@ -269,6 +269,21 @@ def after(text: str) -> tuple[After, ...]:
             raise ValueError(f"'{part}': a delay (+) is not supported: use the field begin")
         dependencies += [After(kind, job.strip()) for job in jobs]
     return tuple(dependencies)
+
+
+def mounts(text: str) -> tuple[Mount, ...]:
+    """Returns the mounts of a container as Pyxis writes them: `/data:/data:ro,/scratch`."""
+    found = []
+    for part in text.split(","):
+        source, *rest = part.strip().split(":")
+        flags = rest[1].split("+") if len(rest) > 1 else []
+        if not source or len(rest) > 2 or "" in rest:
+            raise ValueError(f"'{part}' is not SOURCE:DESTINATION, as in /data:/data:ro")
+        unknown = next((flag for flag in flags if flag not in ("ro", "rw")), "")
+        if unknown or len(flags) > 1:
+            raise ValueError(f"'{part}': '{rest[1]}' is not a flag of a mount (ro or rw)")
+        found.append(Mount(source, rest[0] if rest else source, "ro" in flags))
+    return tuple(found)
 
 
 def environment(text: str, own: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

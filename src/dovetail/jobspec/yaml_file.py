@@ -105,7 +105,7 @@ class _Reader:
                 draft.put(name, tuple(self._environment(node)), where)
             elif name == "command" and isinstance(node, SequenceNode):
                 draft.put(name, tuple(self._text(item, name) for item in node.value), where)
-            elif name in ("after", "array") and isinstance(node, SequenceNode):
+            elif name in ("after", "array", "container_mounts") and isinstance(node, SequenceNode):
                 joined = ",".join(self._text(item, name) for item in node.value)
                 draft.parse(name, joined, where)
             else:

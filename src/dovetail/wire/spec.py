@@ -33,6 +33,15 @@ class Dependency:
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or folder of the node that a container sees at another path, or at its own."""
+
+    source: str
+    destination: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """One job as submitted. Times in seconds; 0 or empty means not said, infinite means no limit.
 
@@ -46,6 +55,7 @@ class JobSpec:
 
     The program runs once, with all GPUs of the job, or as `ntasks` processes with an equal part of
     the GPUs each. `slurm_variables` sets those by which programs take themselves for Slurm jobs.
+    With a `container_image` each process runs in a container of its own, made from that image.
     """
 
     name: str
@@ -89,6 +99,8 @@ class JobSpec:
     account: str = ""
     qos: str = ""
     reservation: str = ""
+    container_image: str = ""
+    container_mounts: tuple[Mount, ...] = ()
 
     @property
     def tasks(self) -> int:

@@ -6,10 +6,10 @@ The client checks a spec for a good message, and the controller again for safety
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isfinite
 
-from dovetail.wire.spec import JobSpec
+from dovetail.wire.spec import JobSpec, Mount
 
 SCRIPT_BYTES_MAX = 256 << 10
 COMMAND_BYTES_MAX = 128 << 10
@@ -20,6 +20,7 @@ TEXT_MAX = 200
 PATH_MAX = 4096
 GPUS_MAX = 1_000_000
 RETRIES_MAX = 1000
+MOUNTS_MAX = 100
 SECONDS_MAX = 1e9
 
 OURS = "DOVETAIL_"
@@ -41,6 +42,7 @@ def faults(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield from _program(spec)
     yield from _environment(spec)
     yield from _output(spec)
+    yield from _container(spec)
     if len(spec.after) > AFTER_MAX:
         yield "after", f"{len(spec.after)} dependencies are over {AFTER_MAX}"
 
@@ -136,3 +138,41 @@ def _output(spec: JobSpec) -> Iterator[tuple[str, str]]:
             "%j job, %A array, %a index, %x name, %u user, %% percent; all workers write into one"
         )
         yield "output", f"'%{part[:1]}' is unknown: {known}"
+
+
+def _container(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    image = spec.container_image
+    if not image:
+        if spec.container_mounts:
+            yield "container_mounts", "they are for a container: name its image (container_image)"
+        return
+    if len(image) > PATH_MAX or not image.isprintable() or " " in image or image[0] == "-":
+        yield "container_image", "it is a name as in docker.io/library/python:3.11, or a path"
+    elif image[0] == "/" and not _is_plain_path(image):
+        yield "container_image", "a path must be absolute and without '.' and '..'"
+    if spec.paced:
+        yield "container_image", "a synthetic job is a clock and runs in no container"
+    if spec.workdir == "/":
+        yield "container_image", "the working directory / would hide the image: specify another"
+    if len(spec.container_mounts) > MOUNTS_MAX:
+        yield "container_mounts", f"{len(spec.container_mounts)} mounts are over {MOUNTS_MAX}"
+    yield from _mounts(spec.container_mounts)
+
+
+def _mounts(mounts: Sequence[Mount]) -> Iterator[tuple[str, str]]:
+    destinations: set[str] = set()
+    for mount in mounts:
+        if not (_is_plain_path(mount.source) and _is_plain_path(mount.destination)):
+            what = "both paths must be absolute, printable and without '.' and '..'"
+            yield "container_mounts", f"{mount.source[:60]}:{mount.destination[:60]}: {what}"
+        elif mount.destination == "/":
+            yield "container_mounts", "a mount at / would hide the image"
+        elif mount.destination in destinations:
+            yield "container_mounts", f"two mounts have the destination {mount.destination[:60]}"
+        destinations.add(mount.destination)
+
+
+def _is_plain_path(path: str) -> bool:
+    parts = path.split("/")
+    is_absolute = path.startswith("/") and ".." not in parts and "." not in parts
+    return is_absolute and path.isprintable() and len(path) <= PATH_MAX

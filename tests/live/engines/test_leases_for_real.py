@@ -36,8 +36,8 @@ class Leased(ProcessSettings):
     def __init__(self, lease: StoredLease) -> None:
         self.lease = lease
 
-    def prepare(self, order: StartWorker, token: str) -> KeeperOrder:
-        prepared = super().prepare(order, token)
+    def prepare(self, order: StartWorker, token: str, folder: Path) -> KeeperOrder:
+        prepared = super().prepare(order, token, folder)
         prepared["lease"] = str(self.lease.path)
         prepared["lease_over_s"] = self.lease.until_s + self.lease.grace_s
         return prepared
@@ -176,9 +176,9 @@ def test_a_worker_of_a_lineage_finds_its_checkpoints_or_does_not_start(tmp_path:
     groups = ControlGroups(0, None, None)
     setting = LocalProcessSettings(slots(1), tmp_path / "socket", groups, {})
     trains = replace(order(tmp_path), trains=True)
-    assert setting.prepare(trains, "t")["environment"]["DOVETAIL_FOLDER"] == str(tmp_path)
+    assert setting.prepare(trains, "t", tmp_path)["environment"]["DOVETAIL_FOLDER"] == str(tmp_path)
     with pytest.raises(FileNotFoundError, match="lineage-2"):
-        setting.prepare(replace(trains, lineage=2), "t")
+        setting.prepare(replace(trains, lineage=2), "t", tmp_path)
     (tmp_path / "lineage-2").mkdir()
-    environment = setting.prepare(replace(trains, lineage=2), "t")["environment"]
+    environment = setting.prepare(replace(trains, lineage=2), "t", tmp_path)["environment"]
     assert environment["DOVETAIL_FOLDER"] == str(tmp_path / "lineage-2")

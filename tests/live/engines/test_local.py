@@ -52,7 +52,7 @@ TWO_GPUS = Devices(("GPU-0", "GPU-1"), "nvidia-h100-80gb", 80 << 30)
 
 def environment(order: StartWorker, devices: Devices, **environ: str) -> dict[str, str]:
     setting = LocalProcessSettings(devices, SOCKET, NO_GROUPS, environ)
-    return setting.prepare(order, "secret")["environment"]
+    return setting.prepare(order, "secret", Path("/worker"))["environment"]
 
 
 def test_slots_have_cores_of_their_own_as_far_as_there_are_any() -> None:

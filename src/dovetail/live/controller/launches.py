@@ -39,6 +39,8 @@ def launcher_in(folder: Path) -> Callable[[int, JobSpec], StartWorker]:
             distributed=spec.ntasks == EACH_GPU or spec.tasks > 1,
             slurm_variables=spec.slurm_variables,
             slurm_ntasks=spec.tasks if spec.ntasks else 0,
+            container_image=spec.container_image,
+            container_mounts=spec.container_mounts,
             retries=spec.retries,
         )
 

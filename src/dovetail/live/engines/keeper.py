@@ -51,8 +51,10 @@ ROOM_AGAIN_S = 0.5
 """How long a keeper waits on a full disk before it tries again to write the exit status."""
 STATUS, EXIT = "status.json", "exit.json"
 """The files of the exit status: when the worker has ended, and when all it forked is gone too."""
-LEASE_LOOK_S = 1.0
-"""How often a keeper looks whether the lease of its node is over."""
+LOOK_S = 1.0
+"""How often a keeper looks whether the lease of its node is over, or a container takes a signal."""
+REMOVAL_S, REMOVAL_LOOK_S = 60.0, 0.02
+"""How long the removal of a container may take, and how often a keeper looks whether it ended."""
 RESCAN_S, RESCAN_S_MAX = 0.1, 1.0
 """How long killed orphans may take to exit before others are looked for: at first, and at most."""
 
@@ -62,7 +64,9 @@ class KeeperOrder(TypedDict):
 
     `cgroups` are the files into which the worker writes itself, `mark` is that of `orphans`. The
     worker may run as long as the file `lease` allows, and until `lease_over_s` where that cannot be
-    read; without `lease` no time is set.
+    read; without `lease` no time is set. `removal` is the
+    command that removes what the runtime of a container has left, and the file `began` has the
+    number of its first process; only containers have them.
     """
 
     argv: list[str]
@@ -75,6 +79,8 @@ class KeeperOrder(TypedDict):
     mark: int
     lease: NotRequired[str]
     lease_over_s: NotRequired[float]
+    removal: NotRequired[list[str]]
+    began: NotRequired[str]
 
 
 def main(folder: str, lock: int) -> None:
@@ -90,11 +96,14 @@ def main(folder: str, lock: int) -> None:
     # Before the fork: orphans of the worker become children of this process.
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     why, status = keeper.run(order)
-    end = {"exit_code": os.waitstatus_to_exitcode(status), "why": why}
+    in_container = "removal" in order
+    end = {"exit_code": exit_code(status, in_container=in_container), "why": why}
     with contextlib.suppress(OSError):
         # A full disk must not keep orphans alive; the same is in EXIT in the end.
         write(folder, STATUS, end)
     kill_orphans()
+    if in_container:
+        remove_container(order)
     write_when_room(folder, EXIT, end)
 
 
@@ -109,6 +118,8 @@ class Keeper:
         self._early = 0
         self._lease = ""
         self._lease_over_s = float("inf")
+        self._began = ""
+        self._unsent = 0
         # A parent that ignores SIGCHLD passes that on, and then the kernel keeps no exit status.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (KILL, *PASSED_ON):
@@ -117,13 +128,17 @@ class Keeper:
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         number = signal.SIGKILL if number == KILL else number
         # A signal before the fork is stored: `run` then starts nothing.
-        if self._child:
+        if self._child and self._began and number != signal.SIGKILL:
+            self._unsent = 0 if signal_container(self._began, number) else number
+        elif self._child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child, number)
         else:
             self._early = number
 
-    def _look_at_lease(self, number: int, frame: FrameType | None) -> None:
+    def _look(self, number: int, frame: FrameType | None) -> None:
+        if self._unsent and signal_container(self._began, self._unsent):
+            self._unsent = 0
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             # A file that cannot be read now was not renewed either: what was read last counts.
             with open(self._lease, encoding="ascii") as file:
@@ -152,11 +167,11 @@ class Keeper:
         # and this line would find no group and be lost.
         os.read(read_end, 1)
         self._child = child
-        self._lease = order.get("lease", "")
+        self._lease, self._began = order.get("lease", ""), order.get("began", "")
         self._lease_over_s = order.get("lease_over_s", self._lease_over_s)
-        if self._lease:
-            signal.signal(signal.SIGALRM, self._look_at_lease)
-            signal.setitimer(signal.ITIMER_REAL, LEASE_LOOK_S, LEASE_LOOK_S)
+        if self._lease or self._began:
+            signal.signal(signal.SIGALRM, self._look)
+            signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
         # The rest of the pipe is why the worker could not be executed. A successful `exec` closes
         # the write end, so that nothing is read and the loop ends at once.
@@ -172,6 +187,57 @@ class Keeper:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
         return why, os.waitpid(child, 0)[1]
+
+
+def exit_code(status: int, *, in_container: bool) -> int:
+    """Returns the exit code of a worker, or -N after signal N.
+
+    The runtime of a container exits with 128 + N when its program was ended by signal N.
+    """
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if in_container and 128 < code < 128 + signal.SIGRTMIN else code
+
+
+def signal_container(began: str, number: int) -> bool:
+    """Signals the first process of a container, known by a file; False if it is not there (yet).
+
+    podman would pass signals on, but one that comes while it starts the container ends podman
+    itself, with the exit code of a program that has done its work.
+    """
+    try:
+        with open(began, encoding="ascii") as file:
+            pid = int(file.read())
+        process = os.pidfd_open(pid)
+    except (OSError, ValueError):
+        return False
+    try:
+        # Its parent monitors it, and is a child of ours: no other process can have the number.
+        monitor = int(stat_of(pid)[1])
+        if int(stat_of(monitor)[1]) != os.getpid():
+            return False
+        signal.pidfd_send_signal(process, number)
+    except (OSError, ValueError, IndexError):
+        return False
+    finally:
+        os.close(process)
+    return True
+
+
+def remove_container(order: KeeperOrder) -> None:
+    """Removes what the runtime of a container has left of it: its record, mounts and files.
+
+    All its processes are gone by now. A runtime that hangs is given up: the exit must be told.
+    """
+    command = order.get("removal")
+    if not command:
+        return
+    with contextlib.suppress(OSError):
+        pid = os.posix_spawn(command[0], command, order["environment"], setsigmask=())
+        until_s = time.monotonic() + REMOVAL_S
+        while not os.waitpid(pid, os.WNOHANG)[0]:
+            if time.monotonic() > until_s:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(REMOVAL_LOOK_S)
 
 
 def reap_until_exit_of(child: int) -> None:

@@ -15,6 +15,7 @@ from dovetail.core.errors import DovetailError
 from dovetail.core.units import NEVER_S
 from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.engines.cgroup import ControlGroups
+from dovetail.live.engines.containers import Containers, ContainerSpec, reopen_door
 from dovetail.live.engines.devices import Devices, store_names, stored_names
 from dovetail.live.engines.gpu_release import GpuRelease
 from dovetail.live.engines.health_monitor import HealthMonitor
@@ -40,8 +41,9 @@ from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, Fr
 
 MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
 MPS_PIPE_USUAL = "/tmp/nvidia-mps"
+SHARE_LIMIT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 NOT_PASSED_ON = (
-    "DOVETAIL_", VISIBLE, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "TORCHELASTIC_",
+    "DOVETAIL_", VISIBLE, SHARE_LIMIT, "TORCHELASTIC_",
     "SLURM", "SBATCH_", "SALLOC_", "SRUN_", "PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "RAY_",
 )  # fmt: skip
 """Prefixes of variables of the agent that workers must not inherit.
@@ -67,7 +69,7 @@ class LocalProcessSettings(ProcessSettings):
     ) -> None:
         self._lease, self.host, self._scripts = lease, host, scripts
         self._devices, self._socket, self._groups = devices, socket, groups
-        self._release = release
+        self._release, self._containers = release, Containers(socket)
         self._inherited = {
             name: value
             for name, value in environ.items()
@@ -75,36 +77,49 @@ class LocalProcessSettings(ProcessSettings):
         }
 
     def must_wait(self, order: StartWorker) -> str:
-        """Returns what a worker waits for: the site's scripts, or memory that is not free yet."""
+        """Returns what a worker waits for: the site's scripts, memory that is not free yet, or the
+        runtime of its container. Raises LaunchError where there is none.
+        """
         waits = self._scripts.must_wait(order) if self._scripts is not None else ""
         if waits:
             return waits
         busy = self._release.held(order.all_gpus) if self._release is not None else ()
         if not busy:
-            return ""
+            return self._containers.must_wait() if order.container_image else ""
         gpus = f"GPU{'s' if len(busy) > 1 else ''} {', '.join(map(str, busy))}"
         return f"the driver has not yet freed the memory of an earlier worker on {gpus}"
 
-    def prepare(self, order: StartWorker, token: str) -> KeeperOrder:
-        """Returns what the keeper of a worker needs; variables of the job go before inherited."""
-        prepared = super().prepare(order, token)
+    def prepare(self, order: StartWorker, token: str, folder: Path) -> KeeperOrder:
+        """Returns what the keeper of a worker needs; variables of the job go before inherited.
+
+        None are inherited into a container. Raises LaunchError, OSError.
+        """
+        prepared = super().prepare(order, token, folder)
         if self._scripts is not None:
             self._scripts.started(order.job, order.worker)
         if self._lease is not None:
             prepared["lease"] = str(self._lease.path)
             prepared["lease_over_s"] = self._lease.until_s + self._lease.grace_s
         environment = prepared["environment"] = {
-            **self._inherited,
+            **({} if order.container_image else self._inherited),
             "PYTHONUNBUFFERED": "1",
             "PWD": order.workdir,
             **dict(order.environment),
             "DOVETAIL_JOB": str(order.job),
         }
-        environment.update(self._device(order, environment))
+        environment.update(self._device(order, self._inherited | environment))
         environment.update(self._trains(order, token) if order.trains else task_environment(order))
         if order.trains or order.distributed:
             for name, value in interface_variables(self.host).items():
                 environment.setdefault(name, value)
+        self._bind(order, prepared)
+        if order.container_image:
+            self._contain(order, prepared, folder)
+        return prepared
+
+    def _bind(self, order: StartWorker, prepared: KeeperOrder) -> None:
+        """Sets control groups, cores and the number of threads that fits them."""
+        environment = prepared["environment"]
         if self._devices.are_gpus:
             if self._release is not None:
                 self._release.started((order.job, order.worker), order.all_gpus)
@@ -112,12 +127,38 @@ class LocalProcessSettings(ProcessSettings):
                 # As torchrun: several processes of a node would fight for its cores.
                 environment.setdefault("OMP_NUM_THREADS", "1")
             prepared["cgroups"] = self._groups.track(f"{order.job}-{order.worker}")
-            return prepared
+            return
         slots = order.all_gpus
         cores = sorted({core for slot in slots for core in self._devices.cores[slot]})
         environment.setdefault("OMP_NUM_THREADS", str(len(cores)) if len(slots) > 1 else "1")
         prepared["cores"], prepared["cgroups"] = cores, self._groups.make(*_bounds(order))
-        return prepared
+
+    def _contain(self, order: StartWorker, prepared: KeeperOrder, folder: Path) -> None:
+        """Puts the program of a worker into a container. Raises LaunchError, OSError."""
+        environment = prepared["environment"]
+        folders = [(order.folder, order.folder)]
+        if order.trains:
+            door, inside = self._containers.door()
+            folders.append((door, inside))
+            environment[SOCKET] = f"{inside}/{self._socket.name}"
+        if SHARE_LIMIT in environment:
+            pipe = (self._inherited | environment).get(MPS_PIPE, MPS_PIPE_USUAL)
+            folders.append((pipe, pipe))
+            environment[MPS_PIPE] = pipe
+        gpus = [self._devices.names[gpu] for gpu in order.local_gpus or order.all_gpus]
+        program = ContainerSpec(
+            order.container_image,
+            order.command,
+            order.workdir,
+            environment,
+            order.container_mounts,
+            tuple(folders),
+            tuple(gpus) if self._devices.are_gpus else (),
+        )
+        command = self._containers.command(program, folder)
+        prepared["argv"], prepared["removal"] = list(command.argv), list(command.removal)
+        prepared["began"] = command.began
+        prepared["environment"] = {**self._inherited, **command.environment}
 
     def _trains(self, order: StartWorker, token: str) -> dict[str, str]:
         folder = lineage_folder(Path(order.folder), order.lineage)
@@ -141,7 +182,7 @@ class LocalProcessSettings(ProcessSettings):
         seen = {VISIBLE: ",".join(self._devices.names[g] for g in mine)}
         # The folder outlives the daemon; the pipe in it is there while it runs.
         if order.share < 1 and Path(environment.get(MPS_PIPE, MPS_PIPE_USUAL), "control").exists():
-            seen["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(max(1, round(order.share * 100)))
+            seen[SHARE_LIMIT] = str(max(1, round(order.share * 100)))
         return seen
 
     def limit(self, order: StartWorker) -> None:
@@ -293,6 +334,7 @@ class LocalNodes:
             self._reports += agent.receive(job, worker, message, self._clock())
 
         hub = WorkerHub(self._loop, socket, self._clock, receive)
+        reopen_door(socket)
         release = GpuRelease.open(devices.names) if devices.are_gpus else None
         lease = StoredLease(folder / "lease.json") if self._leased else None
         host = self._hosts[node - self._first] if self._hosts else LOOPBACK

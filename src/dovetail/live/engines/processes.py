@@ -27,6 +27,7 @@ from pathlib import Path
 
 from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.engines import keeper, last_output, orphans
+from dovetail.live.engines.containers import ContainerRelease
 from dovetail.live.engines.keeper import KeeperOrder
 from dovetail.live.node.launcher import (
     NEVER_RUNS,
@@ -57,8 +58,11 @@ class ProcessSettings:
         """Returns what a worker must wait for before it is started, empty if for nothing."""
         return ""
 
-    def prepare(self, order: StartWorker, token: str) -> KeeperOrder:
-        """Returns what the keeper of a worker needs; `token` is the worker's secret."""
+    def prepare(self, order: StartWorker, token: str, folder: Path) -> KeeperOrder:
+        """Returns what the keeper of a worker needs; `token` is the worker's secret.
+
+        Further files may be put into `folder`, which is its own.
+        """
         return {
             "argv": list(order.command),
             "workdir": order.workdir,
@@ -111,6 +115,7 @@ class ProcessLauncher:
         # Folders of workers whose keeper was killed, and its exit code if that is known.
         self._orphaned: dict[tuple[int, int], tuple[Path, int | None]] = {}
         self._orders: dict[tuple[int, int], StartWorker] = {}
+        self._removals = ContainerRelease()
         self._ends = select.epoll()
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         make_private_folder(folder)
@@ -209,7 +214,7 @@ class ProcessLauncher:
     def _write(self, folder: Path, order: StartWorker, token: str, now: float) -> None:
         Path(order.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
-        prepared = self._setting.prepare(order, token)
+        prepared = self._setting.prepare(order, token, folder)
         own = Path(order.output).parent == Path(order.folder)
         prepared["output_outside"] = "" if own or self._home is None else str(self._home)
         stored = {
@@ -305,7 +310,7 @@ class ProcessLauncher:
         """Returns how a worker ended whose keeper is gone, None while anything of it is there."""
         end = _written_end(job, worker, folder / keeper.EXIT)
         if end is None:
-            if _kill_orphans(folder):
+            if _kill_orphans(folder) or self._removals.is_removing(folder):
                 self._orphaned[job, worker] = (folder, keeper_code)
                 return None
             # A keeper that was killed while it ended orphans had written the status before.
@@ -316,8 +321,22 @@ class ProcessLauncher:
         self._orders.pop((job, worker), None)
         killed = self._setting.ran_out_of_memory(job, worker)
         self._setting.clear(job, worker)
+        if end.exit_code in (NOT_NOW, *NEVER_RUNS) and not end.why:
+            return replace(end, why=_why_not_executed(folder))
         no_room = (killed and end.exit_code < 0) or _found_no_room(folder, end)
         return replace(end, why=OUT_OF_MEMORY) if no_room else end
+
+
+def _why_not_executed(folder: Path) -> str:
+    """Returns why the runtime of a container could not start it, empty if it did."""
+    try:
+        order = json.loads((folder / "order.json").read_bytes())
+        if not order.get("began") or Path(order["began"]).exists():
+            return ""
+        text = last_output.last_lines(order["workdir"], order["output"], int(order["output_from"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return f"the container was not started: {(text.splitlines() or ['no reason was given'])[-1]}"
 
 
 def _found_no_room(folder: Path, end: WorkerExit) -> bool:

@@ -169,6 +169,7 @@ def job_details(
         account=spec.account,
         qos=spec.qos,
         reservation=spec.reservation,
+        container_image=spec.container_image,
         gpu_type=spec.gpu_type,
         trains=spec.trains,
         shareable=spec.shareable,

@@ -59,3 +59,4 @@ class ShowReply:
     reservation: str = ""
     waits_s: float = -1.0
     stops: int = 0
+    container_image: str = ""
