@@ -59,7 +59,8 @@ class StartWorker(OnGpus):
     the worker speaks the messages of `wire.worker`; without, it is a plain process, with torchrun's
     variables if `distributed` (its restarts so far and at most among them), and with Slurm's
     variables of each task if `slurm_variables` (`slurm_ntasks` among them, 0: not set; the names of
-    the job's `nodes` and the tasks on each, in order of `group_rank`). With a `container_image` it runs in a container, which sees `container_mounts` of the node.
+    the job's `nodes` and the tasks on each, in order of `group_rank`). With a `container_image` it
+    runs in a container, which sees `container_mounts` of the node.
 
     The worker is placed on GPU `gpu`, or on all `gpus` of this node. `share` is the part of each
     that it may use and `memory_bytes` the most it may hold of each (0: no bound). `rank`,
