@@ -266,7 +266,7 @@ def test_changes_say_what_will_be_and_refuse_what_cannot(cluster: ByHand, shell:
     assert "there is no such job" in shell.refused("hold", 77)
     assert shell.ok("drain", 0).out == "node 0 accepts no new jobs\n"
     assert "no such node" in shell.refused("drain", 3)
-    assert "is not a node number (dovetail nodes lists them)" in shell.refused("drain", "n1")
+    assert "there is no such node (dovetail nodes lists them)" in shell.refused("drain", "n1")
 
 
 def test_submit_hands_over_a_script_a_file_or_a_command(

@@ -138,21 +138,23 @@ def nodes_lines(nodes: Sequence[NodeRow], width: int) -> list[Line]:
         style = {"up": "green", "draining": "yellow"}.get(node.state, "red")
         heard = "never" if node.silent_s < 0 else f"{node.silent_s:.0f} s ago"
         row_cells = (
-            _text(str(node.node)),
+            _text(node.label),
             [(node.state, style)],
             _text(node.gpu_type or "-"),
             gpu_cells(node),
             _text(heard),
         )
         cells.append(row_cells)
-    notes = [_drain_line(node.node, note) for node in nodes for note in node.drains]
+    notes = [_drain_line(node.label, note) for node in nodes for note in node.drains]
     notes += [
-        ((f"node {node.node}, {warning}", "yellow"),) for node in nodes for warning in node.warnings
+        ((f"node {node.label}, {warning}", "yellow"),)
+        for node in nodes
+        for warning in node.warnings
     ]
     return [*table_lines([_COLUMNS[name] for name in names], cells, width), *notes]
 
 
-def _drain_line(node: int, note: DrainReason) -> Line:
+def _drain_line(node: str, note: DrainReason) -> Line:
     where = f"node {node}" if note.gpu < 0 else f"GPU {note.gpu} of node {node}"
     by = f" by {note.by}" if note.by else ""
     why = f": {note.reason}" if note.reason else ""

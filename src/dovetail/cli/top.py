@@ -136,21 +136,23 @@ def drain(home: Path, as_json: bool, node: str, reason: str, undo: bool) -> None
       dovetail drain 3:2 --reason "XID 48"
       dovetail drain 3 --undo
     """
-    number, gpu = _place_of(node)
-    client_of(home).drain(number, gpu=gpu, reason=reason, undo=undo)
+    client = client_of(home)
+    number, gpu = _place_of(node, client)
+    client.drain(number, gpu=gpu, reason=reason, undo=undo)
     if as_json:
         at = {"node": number} if gpu < 0 else {"node": number, "gpu": gpu}
         click.echo(json.dumps({**at, "draining": not undo}))
     else:
-        what = f"node {number}" if gpu < 0 else f"GPU {gpu} of node {number}"
+        label = node.partition(":")[0]
+        what = f"node {label}" if gpu < 0 else f"GPU {gpu} of node {label}"
         click.echo(f"{what} {'accepts jobs again' if undo else 'accepts no new jobs'}")
 
 
-def _place_of(text: str) -> tuple[int, int]:
-    """Returns the node and the GPU (-1: all of it) of `3` or `3:2`. Raises InputError."""
+def _place_of(text: str, client: Client) -> tuple[int, int]:
+    """Returns the node and the GPU (-1: all of it) of `3`, `n1` or `n1:2`. Raises InputError."""
     node, colon, gpu = text.partition(":")
-    numbers = (node, gpu) if colon else (node,)
-    if not all(n.isdecimal() and n.isascii() and len(n) < 10 for n in numbers):
-        what = "is not a node number" if not colon else "is not NODE:GPU, as in 3:2"
+    named = {row.label: row.node for row in client.nodes().nodes}
+    if node not in named or (colon and not (gpu.isdecimal() and gpu.isascii() and len(gpu) < 10)):
+        what = "is not NODE:GPU, as in 3:2" if colon and node in named else "there is no such node"
         raise InputError(f"node '{text}'", what, "dovetail nodes lists them")
-    return int(node), int(gpu) if colon else -1
+    return named[node], int(gpu) if colon else -1

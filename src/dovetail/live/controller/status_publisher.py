@@ -8,6 +8,7 @@ from dataclasses import replace
 from dovetail.core.messages import Reason
 from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.controller.gpu_map import GpuMap
+from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.node_faults import NodeFailures
 from dovetail.live.controller.node_monitor import NodeMonitor
@@ -30,6 +31,7 @@ class StatusPublisher:
     def __init__(
         self,
         jobs: LiveJobs,
+        gangs: LiveGangs,
         tables: RecordedTables,
         gpus: GpuMap,
         monitor: NodeMonitor,
@@ -38,6 +40,7 @@ class StatusPublisher:
         every_s: float,
     ) -> None:
         self._jobs = jobs
+        self._gangs = gangs
         self._tables = tables
         self._gpus = gpus
         self._monitor = monitor
@@ -112,7 +115,7 @@ class StatusPublisher:
                 yield shape, RESERVED, kept
 
     def _nodes(self) -> tuple[NodeStatus, ...]:
-        cluster = self._tables.state.view.cluster
+        cluster, names = self._tables.state.view.cluster, self._gangs.hosts
         owners = [(queue.name, queue.groups) for queue in cluster.queues if queue.groups]
         return tuple(
             NodeStatus(
@@ -125,6 +128,7 @@ class StatusPublisher:
                 health.lost_s,
                 self._faults.drains.notes(node),
                 self._faults.warnings(node),
+                names.given_name(node),
             )
             for node, health in enumerate(self._monitor.nodes)
         )

@@ -90,13 +90,14 @@ class LiveWorld:
         rules: Rules | None = None,
         owner: str = "",
         share_between_users: bool = False,
+        names: Sequence[str] = (),
     ) -> None:
         self._edges = edges
         self._rules = rules = rules or Rules()
         _set_clock(state, max(recovered.now_s, edges.clock.now()))
         epoch = recovered.epoch
         self._jobs = jobs = LiveJobs()
-        self._gangs = gangs = LiveGangs(launches, rules, NodeAddresses())
+        self._gangs = gangs = LiveGangs(launches, rules, NodeAddresses(dict(enumerate(names))))
         self._log = log = InstantLog(jobs, state)
         self._tables = tables = RecordedTables(state, log)
         self._timers = timers = Timers()
@@ -117,7 +118,7 @@ class LiveWorld:
         self._plans = PlanApplier(jobs, gangs, tables, gpus, members, leases)
         self._faults = faults = NodeFailures(jobs, tables, log, gpus, drains, terminations)
         self._publisher = publisher = StatusPublisher(
-            jobs, tables, gpus, monitor, faults, name_of(policy), rules.publish_every_s
+            jobs, gangs, tables, gpus, monitor, faults, name_of(policy), rules.publish_every_s
         )
         self._reports = reports = AgentReports(
             jobs, gangs, tables, gpus, log, members, terminations, leases, publisher, outbox

@@ -39,6 +39,12 @@ class NodeStatus:
     lost_s: float = NEVER_S
     drains: tuple[DrainReason, ...] = ()
     warnings: tuple[str, ...] = ()
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """Returns the name of the node, or its number if it has none."""
+        return self.name or str(self.node)
 
     @property
     def drained_gpus(self) -> tuple[int, ...]:
@@ -95,6 +101,10 @@ class StatusSnapshot:
     refused_s: float = LONG_AGO_S
     unwritable: str = ""
     limited: tuple[tuple[int, str, str], ...] = ()
+
+    def node_label(self, node: int) -> str:
+        """Returns the name of a node, or its number if it has none or is unknown."""
+        return self.nodes[node].label if 0 <= node < len(self.nodes) else str(node)
 
     def reason_codes(self) -> dict[int, Reason]:
         """Returns the reason of every waiting job that has one: of itself, its shape, or all."""

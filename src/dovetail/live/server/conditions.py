@@ -81,7 +81,7 @@ def awaited_nodes(record: JobRecord, snapshot: StatusSnapshot, now_s: float) -> 
 def _awaited_text(nodes: Sequence[NodeStatus], now_s: float) -> str:
     """Describes what must happen on the nodes that a job waits for, and when at the latest."""
     left_s = max(n.lost_s for n in nodes) - now_s
-    names = ", ".join(str(n.node) for n in nodes)
+    names = ", ".join(n.label for n in nodes)
     if len(nodes) > 1:
         return (
             f"nodes {names} must be back, or be lost, as they are in {left_s:.0f} s at the latest"

@@ -95,14 +95,14 @@ def _waiting(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
     if reason is not None and reason.behind >= 0:
         evidence.append(f"job {job_name(reason.behind, reader)} is the first that finds no room")
     evidence.extend(
-        f"node {n.node} was last heard {now_s - n.heard_s:.0f} s ago"
+        f"node {n.label} was last heard {now_s - n.heard_s:.0f} s ago"
         for n in awaited_nodes(record, snapshot, now_s)
     )
     evidence.extend(conditions(job, reader, now_s))
     if record.retries:
         evidence.append(f"it was tried {_times(record.retries)} before")
     if record.avoided:
-        nodes = ", ".join(map(str, record.avoided))
+        nodes = ", ".join(map(snapshot.node_label, record.avoided))
         evidence.append(f"it avoids node {nodes}, which failed it, if another can hold it")
     if snapshot.refused and snapshot.refused_s >= snapshot.decided_s:
         evidence.append(f"the last plan was refused: {snapshot.refused}")
@@ -143,12 +143,12 @@ def _closed_text(snapshot: StatusSnapshot) -> list[str]:
     """Describes the nodes that are down or draining, a text for each of these states."""
     texts = []
     for state in (DRAINING, DOWN):
-        nodes = [str(n.node) for n in snapshot.nodes if n.state == state]
+        nodes = [n.label for n in snapshot.nodes if n.state == state]
         if nodes:
             more = f" and {len(nodes) - AHEAD_SHOWN} more" if len(nodes) > AHEAD_SHOWN else ""
             are = "nodes are" if len(nodes) > 1 else "node is"
             texts.append(f"{len(nodes)} {are} {state}: {', '.join(nodes[:AHEAD_SHOWN])}{more}")
-    gpus = [f"{n.node}:{gpu}" for n in snapshot.nodes for gpu in n.drained_gpus]
+    gpus = [f"{n.label}:{gpu}" for n in snapshot.nodes for gpu in n.drained_gpus]
     if gpus:
         more = f" and {len(gpus) - AHEAD_SHOWN} more" if len(gpus) > AHEAD_SHOWN else ""
         are = "GPUs are" if len(gpus) > 1 else "GPU is"
@@ -263,7 +263,7 @@ def _running(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
     free = snapshot.free_gpus()
     evidence = [
         f"it asked for {_asks(job)}",
-        f"on {placement_text(record.members) or 'no GPU yet'}",
+        f"on {placement_text(record.members, index.snapshot) or 'no GPU yet'}",
     ]
     if run is not None:
         evidence.extend(_progress_lines(job, run, index, reader, now_s))

@@ -60,12 +60,12 @@ def job_row(job: StoredJob, index: SnapshotIndex, now_s: float) -> JobRow:
 def _where(record: JobRecord, index: SnapshotIndex, now_s: float) -> str:
     """Returns where a job runs, or the nodes on which it may, and for how long at most."""
     if awaited := awaited_nodes(record, index.snapshot, now_s):
-        nodes = ",".join(str(n.node) for n in awaited)
+        nodes = ",".join(n.label for n in awaited)
         return f"awaits {nodes}, {max(n.lost_s for n in awaited) - now_s:.0f} s"
     if record.state in TERMINAL:
         return ""
     idle = idle_text(index.runs.get(record.job), now_s)
-    return ", ".join(filter(None, (placement_text(record.members), idle)))
+    return ", ".join(filter(None, (placement_text(record.members, index.snapshot), idle)))
 
 
 def idle_text(run: JobStatus | None, now_s: float) -> str:
@@ -130,12 +130,15 @@ def is_closed_to(job: StoredJob, index: SnapshotIndex) -> bool:
     return job.number in index.rank and up < needed <= sum(len(n.gpus) for n in nodes)
 
 
-def placement_text(members: tuple[GangMember, ...]) -> str:
-    """Returns the GPUs of workers: `0:0-1 1:3` is GPUs 0 and 1 of node 0 and GPU 3 of node 1."""
+def placement_text(members: tuple[GangMember, ...], snapshot: StatusSnapshot) -> str:
+    """Returns the GPUs of workers: `0:0-1 n1:3` is GPUs 0 and 1 of node 0 and GPU 3 of node n1."""
     by_node: dict[int, list[int]] = {}
     for member in members:
         by_node.setdefault(member.node, []).append(member.gpu)
-    return " ".join(f"{node}:{ranges_text(sorted(set(gpus)))}" for node, gpus in by_node.items())
+    return " ".join(
+        f"{snapshot.node_label(node)}:{ranges_text(sorted(set(gpus)))}"
+        for node, gpus in by_node.items()
+    )
 
 
 def ranges_text(numbers: list[int]) -> str:
@@ -213,6 +216,7 @@ def node_rows(snapshot: StatusSnapshot) -> tuple[NodeRow, ...]:
             gpu_type=node.gpu_type,
             drains=node.drains,
             warnings=node.warnings,
+            name=node.name,
         )
         rows.append(row)
     return tuple(rows)

@@ -261,6 +261,7 @@ def _control(
             ),
             owner=user_name(os.getuid()),
             share_between_users=request.share_between_users,
+            names=engine.names,
         )
 
         def put(incoming: Incoming) -> None:

@@ -21,6 +21,10 @@ class NodeAddresses:
         """Returns the address of a node, as other nodes reach it; "" if it is not known."""
         return self._addresses.get(node, "")
 
+    def given_name(self, node: int) -> str:
+        """Returns the name of a node; "" if it has a number alone."""
+        return self._names.get(node, "")
+
     def name(self, node: int) -> str:
         """Returns by what programs find a node: its name, else its address."""
         return self._names.get(node) or self._addresses.get(node) or f"node{node}"

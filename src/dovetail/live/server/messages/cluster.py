@@ -53,6 +53,12 @@ class NodeRow:
     gpu_type: str = ""
     drains: tuple[DrainReason, ...] = ()
     warnings: tuple[str, ...] = ()
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """Returns the name of the node, or its number if it has none."""
+        return self.name or str(self.node)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,167 @@
+"""A controller and agents that join it over TLS, all real processes on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from dovetail.core.errors import DovetailError
+from dovetail.live.client.client import Client
+from dovetail.wire.spec import JobSpec
+from patience import PATIENCE_S, is_there, until
+
+SCRIPT = """
+import os, sys, time
+import torch
+from torch import nn
+from dovetail.train import Job
+
+place, steps = sys.argv[1], int(sys.argv[2])
+torch.manual_seed(0)
+data = (torch.randn(96, 4), torch.randint(0, 2, (96,)))
+model = nn.Linear(4, 2)
+job = Job(model, torch.optim.SGD(model.parameters(), 0.1), data=data, batch_size=12, epochs=9999)
+for x, y in job.batches():
+    loss = nn.functional.cross_entropy(model(x), y)
+    job.backward(loss)
+    job.step()
+    with open(f"{place}.steps", "a") as file:
+        file.write(f"{job.steps_done} {12 // len(x)} {os.getpid()} 0\\n")
+    if job.steps_done >= steps or os.path.exists(f"{place}.go"):
+        break
+    time.sleep(0.02)
+if job.first:
+    with open(f"{place}.loss", "w") as file:
+        file.write(f"{job.steps_done} {sum(p.sum().item() for p in model.parameters())}")
+"""
+
+
+class JoinedCluster:
+    """A cluster of nodes that are processes of this machine; `slots` are those of each name."""
+
+    def __init__(self, root: Path, slots: Mapping[str, int]) -> None:
+        self.root, self.home, self.slots = root, root / "home", dict(slots)
+        self.file = root / "nodes.toml"
+        self.file.write_text("".join(f'[[node]]\nname = "{name}"\n' for name in slots))
+        self.client = Client(self.home, patience_s=PATIENCE_S)
+        self.controller: subprocess.Popen[bytes] | None = None
+        self.agents: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, *words: str) -> None:
+        """Starts a controller; returns while it waits for nodes."""
+        command = [sys.executable, "-m", "dovetail", "up", "--foreground", "--home", str(self.home)]
+        engine = ["--engine", f"nodes:{self.file}", "--gate", "127.0.0.1"]
+        with (self.root / "said").open("ab") as said:
+            self.controller = subprocess.Popen(
+                [*command, *engine, *words], stdout=said, stderr=said
+            )
+
+    def join(self, name: str) -> None:
+        """Starts the agent of a node, once its join word is there."""
+        word = self.home / "join" / name
+        self.until(word.exists, f"there is a word for {name}")
+        command = [sys.executable, "-m", "dovetail", "agent", "--join", str(word)]
+        options = ["--folder", str(self.root / name), "--slots", str(self.slots[name])]
+        with (self.root / f"{name}.log").open("ab") as log:
+            self.agents[name] = subprocess.Popen([*command, *options], stdout=log, stderr=log)
+
+    def answers(self) -> bool:
+        """Returns whether the controller that was started last answers."""
+        assert self.controller is not None and self.controller.poll() is None, self.said()
+        with suppress(DovetailError):
+            return self.client.ping().pid == self.controller.pid
+        return False
+
+    def until(self, true: Callable[[], object], what: str) -> None:
+        """Waits until something is true."""
+        until(true, lambda: f"never: {what}\n{self.said()}")
+
+    def said(self) -> str:
+        """Returns what controllers and agents wrote."""
+        files = [self.root / "said", *(self.root / f"{name}.log" for name in self.slots)]
+        return "\n".join(f"== {f.name}\n{f.read_text()}" for f in files if f.exists())
+
+    def states(self) -> dict[str, str]:
+        """Returns the state of each node."""
+        return {row.name: row.state for row in self.client.nodes().nodes}
+
+    def train(self, name: str, gpus: str, steps: int = 1 << 30) -> int:
+        """Submits an elastic job that trains until it may end."""
+        least, _, most = gpus.partition("..")
+        (self.root / "train.py").write_text(SCRIPT)
+        command = (sys.executable, str(self.root / "train.py"), str(self.root / name), str(steps))
+        spec = JobSpec(
+            name,
+            command,
+            str(self.root),
+            trains=True,
+            gpus=int(most or least),
+            min_gpus=int(least),
+            max_gpus=int(most or least),
+            duration_s=3600.0,
+        )
+        return self.client.submit(spec)[0]
+
+    def steps(self, name: str) -> list[tuple[int, int, int, int]]:
+        """Returns (steps done, workers, process, rank) of each line that the workers wrote."""
+        path = self.root / f"{name}.steps"
+        lines = path.read_text().splitlines() if path.exists() else []
+        rows = [tuple(map(int, line.split())) for line in lines]
+        return [row for row in rows if len(row) == 4]  # type: ignore[misc]
+
+    def trains_on(self, name: str, workers: int, what: str) -> set[int]:
+        """Waits for new steps with so many workers; returns their processes."""
+        before = len(self.steps(name))
+
+        def new() -> list[tuple[int, int, int, int]]:
+            return [row for row in self.steps(name)[before:] if row[1] == workers]
+
+        self.until(lambda: len({row[2] for row in new()}) == workers, what)
+        return {row[2] for row in new()}
+
+    def go_on(self, name: str) -> None:
+        """Lets a job end."""
+        (self.root / f"{name}.go").touch()
+
+    def kill(self) -> None:
+        """Kills the controller."""
+        assert self.controller is not None
+        self.controller.kill()
+        self.controller.wait()
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Sends a signal to the agent of a node."""
+        self.agents[name].send_signal(number)
+        if number == signal.SIGKILL:
+            self.agents[name].wait()
+
+    def close(self) -> None:
+        """Ends all that runs."""
+        keepers = [p for name in self.slots for p in _pids_in(self.root / name)]
+        if self.controller is not None and self.controller.poll() is None:
+            self.kill()
+        for agent in self.agents.values():
+            agent.kill()
+            agent.wait()
+        for process in keepers:
+            with suppress(ProcessLookupError):
+                os.killpg(process, signal.SIGKILL)
+        until(lambda: not any(map(is_there, keepers)), lambda: "workers outlive the test")
+
+
+def _pids_in(folder: Path) -> list[int]:
+    """Returns the leaders of sessions whose command names a folder: keepers and workers."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                command = (entry / "cmdline").read_bytes()
+                environment = (entry / "environ").read_bytes()
+                if os.fsencode(folder) in command + environment:
+                    found.append(int(entry.name))
+    return found
