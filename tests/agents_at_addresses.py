@@ -1,4 +1,4 @@
-"""`dovetail agent`, whose nodes have addresses of their own, as those of several machines have.
+"""`dovetail local-agents` with an address for each node, as several machines have.
 
 Used as `python tests/agents_at_addresses.py ADDRESS,ADDRESS,... --home HOME --engine local:3x1`.
 """
@@ -9,12 +9,12 @@ import sys
 from functools import partial
 
 from dovetail.cli.main import main
-from dovetail.live.engines import local
+from dovetail.live.engines import open_nodes
 
 if __name__ == "__main__":
     name, addresses, *words = sys.argv
-    local.LocalNodes = partial(  # type: ignore[assignment, misc]
-        local.LocalNodes, hosts=addresses.split(",")
+    open_nodes.LocalNodes = partial(  # type: ignore[assignment, misc]
+        open_nodes.LocalNodes, hosts=addresses.split(",")
     )
-    sys.argv = [name, "agent", *words]
+    sys.argv = [name, "local-agents", *words]
     main()

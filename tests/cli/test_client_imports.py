@@ -24,7 +24,7 @@ SLOW = {
 """Libraries that take milliseconds each and have nothing to say here."""
 OURS = {
     "cli", "version", "wire.codec", "wire.connection", "core.errors", "core.units",
-    "live.client", "live.jobs.lifecycle", "live.server.protocol",
+    "live.client", "live.jobs.lifecycle", "live.jobs.drain_reason", "live.server.protocol",
 }  # fmt: skip
 """What a client is made of; `submit` reads specs besides."""
 MESSAGES = {

@@ -29,7 +29,7 @@ def cluster() -> Iterator[JoinedCluster]:
     shutil.rmtree(root, ignore_errors=True)
 
 
-def test_an_elastic_job_trains_over_nodes_that_are_killed_and_silenced(
+def test_an_elastic_job_trains_over_nodes_that_are_killed_and_hang(
     cluster: JoinedCluster,
 ) -> None:
     cluster.start("--policy", "afs-l")
@@ -37,7 +37,7 @@ def test_an_elastic_job_trains_over_nodes_that_are_killed_and_silenced(
     cluster.join("n2")
     cluster.until(cluster.answers, "a controller answers")
     cluster.until(lambda: cluster.states() == {"n1": "up", "n2": "up"}, "both nodes are up")
-    (job,) = (cluster.train("elastic", "1..3"),)
+    job = cluster.train("elastic", "1..3")
     first = cluster.trains_on("elastic", 3, "it trains on both nodes")
 
     # An agent that dies leaves its workers; the next one of its folder takes them over.
@@ -51,12 +51,12 @@ def test_an_elastic_job_trains_over_nodes_that_are_killed_and_silenced(
     cluster.until(cluster.answers, "another controller answers")
     assert cluster.trains_on("elastic", 3, "it trains on") == first, "the same processes"
 
-    # A node that is silent for 10 s is down: the job goes on without it, and with it once it is
+    # A machine that hangs for 10 s is down: the job goes on without it, and with it once it is
     # heard again.
-    cluster.signal("n2", signal.SIGSTOP)
+    cluster.signal_machine("n2", signal.SIGSTOP)
     cluster.until(lambda: cluster.states()["n2"] == "down", "the silent node is down")
     cluster.trains_on("elastic", 1, "it trains on one node")
-    cluster.signal("n2", signal.SIGCONT)
+    cluster.signal_machine("n2", signal.SIGCONT)
     cluster.trains_on("elastic", 3, "the node is back in the same job")
 
     remote = Client(cluster.home / "client", patience_s=PATIENCE_S)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.live.client.client import Client
-from dovetail.live.engines.engine import is_running
+from dovetail.live.engines.local_engine import is_running
 from dovetail.live.jobs.lifecycle import State
 from dovetail.wire.spec import JobSpec
 from patience import until

@@ -10,9 +10,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from harness.partitions import parted
 from harness.put_back import PutBack
 from harness.stage import folder_in_memory
-from harness.story import Story, parted, story
+from harness.story import Story, story
 from live_stage import RULES, Stage
 
 from dovetail.live.edges.protocols import BACKUP

@@ -61,6 +61,9 @@ def test_only_the_server_and_the_training_side_listen() -> None:
     }
     assert binds <= {
         "system/unix_socket.py",  # Unix sockets in the cluster's folder, for its owner alone
+        "engines/joined_engine.py",  # the gate: TLS, with a secret for each node
+        "cli/agent.py",  # binds and closes at once, to see whether an address is its own
+        "node/rendezvous_addresses.py",  # finds a free port and gives it back
         "server/server.py",  # TCP on loopback with a token (`loopback`)
         "membership/rendezvous.py",  # workers of a job meet at DOVETAIL_HOST, 127.0.0.1 unless told
         "train/rehearsal.py",  # a Unix socket in the place of an agent's

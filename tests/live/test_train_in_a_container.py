@@ -15,7 +15,7 @@ import pytest
 
 import dovetail
 from dovetail.live.client.client import Client
-from dovetail.live.engines.engine import is_running
+from dovetail.live.engines.local_engine import is_running
 from patience import PATIENCE_S, until
 from podman_here import MOUNTS, containers, podman_here
 
@@ -44,7 +44,7 @@ def agent(home: Path) -> int:
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
-            if b"agent" in words and os.fsencode(home) in words:
+            if b"local-agents" in words and os.fsencode(home) in words:
                 return int(entry.name)
     return 0
 

@@ -89,11 +89,14 @@ def test_nobody_leaves_before_what_it_has_is_saved(
     monkeypatch.setattr(aside, "_leaving", None)  # or the tests themselves would end with 0
     parts = SCENE.parts()
     job = job_of(SCENE, parts, folder=tmp_path, environment={})
-    job._mailbox.receive(Checkpoint(leave=True))
     with monkeypatch.context() as disk:
         if full:
             disk.setattr(os, "fsync", no_room)
         batches = job.batches()
+        _, x, y = next(batches)
+        job._mailbox.receive(Checkpoint(leave=True))
+        job.backward(cross_entropy(parts.model(x), y))
+        job.step()
         _, x, y = next(batches)
         job.backward(cross_entropy(parts.model(x), y))
         job.step()
@@ -103,7 +106,7 @@ def test_nobody_leaves_before_what_it_has_is_saved(
             with pytest.raises(SystemExit) as left:
                 next(batches)
             assert left.value.code == 0
-    assert job.steps_done == 1
+    assert job.steps_done == 2
     assert len(checkpoint.list_checkpoints(tmp_path)) == (0 if full else 1)
 
 

@@ -1,24 +1,37 @@
-"""The options of `dovetail up` for the scripts of a site: a health check, a prolog, an epilog."""
+"""The options of `dovetail up` for a site: how nodes join, and the scripts that run on them."""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Callable
+from math import isinf
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 import click
 
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
+    from dovetail.live.engines.joined_engine import JoinSettings
     from dovetail.live.engines.site_scripts import NodeScripts
 
 OUTPUT_BYTES_MIN = 64 << 10
 IDLE_S_MIN = 60.0
 F = TypeVar("F", bound=Callable[..., object])
 _OPTIONS = (
+    click.option(
+        "--gate",
+        default="",
+        metavar="HOST[:PORT]",
+        help="Where agents on other machines reach the controller. [default: its host name]",
+    ),
+    click.option(
+        "--lease",
+        default="10m",
+        help="How long jobs on other machines run without a controller; 0: without limit.",
+    ),
     click.option(
         "--health-check",
         default="",
@@ -64,6 +77,20 @@ _OPTIONS = (
 )
 
 
+class SiteTexts(TypedDict):
+    """The options as they were given, or are remembered."""
+
+    gate: str
+    lease: str
+    health_check: str
+    health_every: float
+    prolog: str
+    epilog: str
+    script_limit: float
+    output_max: str
+    reclaim_idle: str
+
+
 def site_options(command: F) -> F:
     """Adds the options to a command."""
     for option in reversed(_OPTIONS):
@@ -71,27 +98,36 @@ def site_options(command: F) -> F:
     return command
 
 
-def site_scripts(
-    health_check: str,
-    health_every: float,
-    prolog: str,
-    epilog: str,
-    script_limit: float,
-    output_max: str,
-    reclaim_idle: str,
-) -> NodeScripts:
+def site_scripts(texts: SiteTexts) -> NodeScripts:
     """Returns the scripts that the options name. Raises InputError for one that cannot run."""
     from dovetail.live.engines.site_scripts import NodeScripts
 
     return NodeScripts(
-        _script("--health-check", health_check),
-        _script("--prolog", prolog),
-        _script("--epilog", epilog),
-        health_every,
-        script_limit,
-        _size_bytes(output_max),
-        _idle_s(reclaim_idle),
+        _script("--health-check", texts["health_check"]),
+        _script("--prolog", texts["prolog"]),
+        _script("--epilog", texts["epilog"]),
+        texts["health_every"],
+        texts["script_limit"],
+        _size_bytes(texts["output_max"]),
+        _idle_s(texts["reclaim_idle"]),
     )
+
+
+def join_settings(texts: SiteTexts) -> JoinSettings:
+    """Returns how nodes of other machines join. Raises InputError."""
+    from dovetail.jobspec.values import seconds
+    from dovetail.live.engines.joined_engine import JoinSettings
+    from dovetail.live.workers.rules import Rules
+
+    lease = texts["lease"]
+    try:
+        lease_s = 0.0 if lease == "0" else seconds(lease)
+    except ValueError as error:
+        raise InputError(f"--lease {lease}", str(error)) from None
+    least_s = Rules().lease_s_min
+    if 0 < lease_s < least_s:
+        raise InputError(f"--lease {lease}", f"it is 0 or at least {least_s:g}s")
+    return JoinSettings(texts["gate"], 0.0 if isinf(lease_s) else lease_s, lease)
 
 
 def _idle_s(text: str) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -25,14 +25,13 @@ from dovetail.cli.cluster_options import (
     shown_option,
 )
 from dovetail.cli.options import belief_options
-from dovetail.cli.site_options import site_options, site_scripts
+from dovetail.cli.site_options import join_settings, site_options, site_scripts
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
-    from dovetail.live.engines.joined_engine import JoinSettings
+    from dovetail.cli.up_options import UpTexts
     from dovetail.live.server.server import Server
     from dovetail.live.serving.serve import UpRequest
-    from dovetail.study.option_texts import OptionTexts
 
 START_S = 600.0
 """Timeout of a start: long, as the first start of a fresh install compiles code."""
@@ -50,17 +49,6 @@ STEP = "start: "
     "--engine",
     default="local",
     help="local, local:SLOTS, nodes:FILE, or emulated:NODESxGPUS[@SPEED] (synthetic jobs).",
-)
-@click.option(
-    "--gate",
-    default="",
-    metavar="HOST[:PORT]",
-    help="Where agents on other machines reach the controller. [default: its host name]",
-)
-@shown_option(
-    "--lease",
-    default="10m",
-    help="How long jobs on other machines run without a controller; 0: without limit.",
 )
 @click.option(
     "--cluster",
@@ -96,22 +84,13 @@ def up(
     as_json: bool,
     policy: str,
     engine: str,
-    gate: str,
-    lease: str,
-    health_check: str,
-    health_every: float,
-    prolog: str,
-    epilog: str,
-    script_limit: float,
-    output_max: str,
-    reclaim_idle: str,
     listen: str,
     allow_sharing_between_users: bool,
     fresh: bool,
     foreground: bool,
     container_runtime: str | None,
     report_fd: int,
-    **option_texts: Unpack[OptionTexts],
+    **texts: Unpack[UpTexts],
 ) -> None:
     """Start the controller of a live cluster on this machine.
 
@@ -138,16 +117,12 @@ def up(
     home = home.expanduser().absolute()
     context = click.get_current_context()
     last = {} if fresh else up_options.recalled(home, context)
-    policy, engine = str(last.get("policy", policy)), str(last.get("engine", engine))
-    join = _join_options(str(last.get("gate", gate)), str(last.get("lease", lease)))
-    given = (health_check, health_every, prolog, epilog, script_limit, output_max, reclaim_idle)
-    scripts = site_scripts(*up_options.with_recalled(last, up_options.SCRIPTS, given))
-    remembered = {name: last[name] for name in last if name in up_options.OF_RUN}
-    texts = cast("OptionTexts", {**_absolute(option_texts), **remembered})
     if last:
         click.echo(f"options of the last start: {up_options.words(last)}", err=True)
-    share = allow_sharing_between_users
-    request = UpRequest(home, policy, engine, texts, listen, share, join, scripts)
+    policy, engine = str(last.get("policy", policy)), str(last.get("engine", engine))
+    site, of_run = up_options.with_recalled(last, texts)
+    share, join, scripts = allow_sharing_between_users, join_settings(site), site_scripts(site)
+    request = UpRequest(home, policy, engine, of_run, listen, share, join, scripts)
     with reporting(report_fd):
         check(request)
     if container_runtime:
@@ -172,31 +147,6 @@ def _choose_runtime(home: Path, choice: str) -> None:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     make_private_folder(home / "nodes")
     store_choice(home / "nodes", choice)
-
-
-def _join_options(gate: str, lease: str) -> JoinSettings:
-    from math import isinf
-
-    from dovetail.jobspec.values import seconds
-    from dovetail.live.engines.joined_engine import JoinSettings
-    from dovetail.live.workers.rules import Rules
-
-    try:
-        lease_s = 0.0 if lease == "0" else seconds(lease)
-    except ValueError as error:
-        raise InputError(f"--lease {lease}", str(error)) from None
-    least_s = Rules().lease_s_min
-    if 0 < lease_s < least_s:
-        raise InputError(f"--lease {lease}", f"it is 0 or at least {least_s:g}s")
-    return JoinSettings(gate, 0.0 if isinf(lease_s) else lease_s, lease)
-
-
-def _absolute(texts: OptionTexts) -> OptionTexts:
-    """Returns options with the paths of files that the controller finds wherever it runs."""
-    profiles = tuple(str(Path(path).absolute()) for path in texts["profiles"])
-    file = texts.get("cluster", "")
-    cluster = str(Path(file).absolute()) if file else ""
-    return {**texts, "profiles": profiles, "cluster": cluster}
 
 
 @contextmanager

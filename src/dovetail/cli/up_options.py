@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import click
 from click.core import ParameterSource
 
 from dovetail.core.errors import InputError
 
+if TYPE_CHECKING:
+    from dovetail.cli.site_options import SiteTexts
+    from dovetail.study.option_texts import OptionTexts
+
+    class UpTexts(OptionTexts, SiteTexts):
+        """The options of `dovetail up` for its site and for a run."""
+
+
 FILE = "up.json"
 OF_RUN = (
     *("cluster", "forecast", "belief", "placement", "switching", "physics"),
     *("profiles", "interference", "cycle", "without", "seed"),
 )
-SCRIPTS = (
-    *("health_check", "health_every", "prolog", "epilog", "script_limit"),
+SITE = (
+    *("gate", "lease", "health_check", "health_every", "prolog", "epilog", "script_limit"),
     *("output_max", "reclaim_idle"),
 )
-REMEMBERED = ("policy", "engine", "gate", "lease", *OF_RUN, *SCRIPTS)
+REMEMBERED = ("policy", "engine", *OF_RUN, *SITE)
 """The options in the file. --listen and sharing open the cluster to others: never implied."""
 _KINDS = {"seed": int, "profiles": list, "health_every": float, "script_limit": float}
 """Types of the options that are not texts."""
@@ -48,17 +57,18 @@ def recalled(home: Path, context: click.Context) -> dict[str, object]:
     return options
 
 
-def with_recalled(
-    last: Mapping[str, object],
-    names: Sequence[str],
-    given: tuple[str, float, str, str, float, str, str],
-) -> tuple[str, float, str, str, float, str, str]:
-    """Returns the options of the scripts, those of the last start where the command has none."""
-    check, every, prolog, epilog, limit, most, idle = (
-        last.get(name, value) for name, value in zip(names, given, strict=True)
-    )
-    texts = str(prolog), str(epilog)
-    return str(check), float(str(every)), *texts, float(str(limit)), str(most), str(idle)
+def with_recalled(last: Mapping[str, object], texts: UpTexts) -> tuple[SiteTexts, OptionTexts]:
+    """Returns the options of the site and those of a run, the last ones where none is given.
+
+    Paths of files are such that the controller finds them wherever it runs.
+    """
+    given = dict(texts)
+    profiles = tuple(str(Path(path).absolute()) for path in texts["profiles"])
+    file = texts.get("cluster", "")
+    given |= {"profiles": profiles, "cluster": str(Path(file).absolute()) if file else ""}
+    site = {name: last.get(name, given.pop(name)) for name in SITE}
+    recalled_ones = {name: last[name] for name in last if name in OF_RUN}
+    return cast("SiteTexts", site), cast("OptionTexts", {**given, **recalled_ones})
 
 
 def words(options: Mapping[str, object]) -> str:

@@ -136,12 +136,12 @@ def test_a_lease_that_is_read_while_it_is_written_over_gives_no_time(tmp_path: P
     path = tmp_path / "lease.json"
     whole = {"until_s": 1e9, "grace_s": 0.0, "again_s": 1e9}
     keeper = Keeper.__new__(Keeper)
-    keeper._child, keeper._lease, keeper._lease_over_s = 0, str(path), 5.0
+    keeper._child, keeper._lease, keeper._lease_over_s, keeper._unsent = 0, str(path), 5.0, 0
     path.write_text(json.dumps({**whole, "again_s": 1e8}))
-    keeper._look_at_lease(0, None)
+    keeper._look(0, None)
     assert keeper._lease_over_s == 5.0
     path.write_text(json.dumps(whole))
-    keeper._look_at_lease(0, None)
+    keeper._look(0, None)
     assert keeper._lease_over_s == 1e9
 
 

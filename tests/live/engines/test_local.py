@@ -101,7 +101,7 @@ def test_a_worker_inherits_nothing_of_the_allocation_that_its_agent_runs_in() ->
 def test_on_one_of_several_machines_workers_learn_its_address_and_interface() -> None:
     def made(order: StartWorker) -> dict[str, str]:
         setting = LocalProcessSettings(TWO_GPUS, SOCKET, NO_GROUPS, {}, host="127.0.0.3")
-        return setting.prepare(order, "secret")["environment"]
+        return setting.prepare(order, "secret", Path("/worker"))["environment"]
 
     env = made(TRAINS)
     assert (env["DOVETAIL_HOST"], env["NCCL_SOCKET_IFNAME"]) == ("127.0.0.3", "=lo")

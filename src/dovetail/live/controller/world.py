@@ -95,8 +95,7 @@ class LiveWorld:
         self._edges = edges
         self._rules = rules = rules or Rules()
         _set_clock(state, max(recovered.now_s, edges.clock.now()))
-        epoch = recovered.epoch
-        self._jobs = jobs = LiveJobs()
+        epoch, self._jobs = recovered.epoch, (jobs := LiveJobs())
         self._gangs = gangs = LiveGangs(launches, rules, NodeAddresses(dict(enumerate(names))))
         self._log = log = InstantLog(jobs, state)
         self._tables = tables = RecordedTables(state, log)
@@ -110,9 +109,9 @@ class LiveWorld:
             jobs, gangs, tables, gpus, members, timers, meter, rules, NodeFilter(jobs, tables)
         )
         self._dependencies = dependencies = JobDependencies(jobs, edges.archive)
-        sharing_user = None if share_between_users else owner
+        sharer = None if share_between_users else owner
         self._admission = admission = Admission(
-            jobs, tables, log, timers, terminations, dependencies, monitor, sharing_user
+            jobs, tables, log, timers, terminations, dependencies, monitor, sharer
         )
         self._leases = leases = Leases(jobs, gangs, monitor, terminations, admission)
         self._plans = PlanApplier(jobs, gangs, tables, gpus, members, leases)

@@ -254,11 +254,7 @@ def _control(
             recovered=recovered,
             launches=folders.launch,
             meter=ReportMeter(scheduler.learning),
-            rules=replace(
-                rules_at_speed(engine.speed),
-                leases_s=engine.leases_s,
-                reclaim_idle_s=request.scripts.reclaim_idle_s,
-            ),
+            rules=_rules_of(request, engine),
             owner=user_name(os.getuid()),
             share_between_users=request.share_between_users,
             names=engine.names,
@@ -294,6 +290,14 @@ def _control(
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
         run_loop(world, WatchdogPolicy(scheduler.policy, watchdog), memory=world.memory)
         LOG.info("controller %d ends as requested", recovered.epoch)
+
+
+def _rules_of(request: UpRequest, engine: Engine) -> Rules:
+    return replace(
+        rules_at_speed(engine.speed),
+        leases_s=engine.leases_s,
+        reclaim_idle_s=request.scripts.reclaim_idle_s,
+    )
 
 
 def _scheduler(
