@@ -240,8 +240,7 @@ def _control(
     ready: Callable[[Server], None],
 ) -> None:
     """Runs the loop between agents and clients."""
-    clock = WallClock(recovered.now_s, engine.speed)
-    inbox = ThreadInbox(clock)
+    inbox = ThreadInbox(clock := WallClock(recovered.now_s, engine.speed))
     engine.start_agents()
     with ExitStack() as stack:
         post = engine.connect(inbox.put)
