@@ -8,7 +8,7 @@ name = "n1"
 name = "n2"
 address = "10.0.0.2"
 user = "train"
-command = "/opt/dovetail/bin/dovetail"
+command = "~/venv/bin/dovetail"
 ```
 
 For `nodes:` a node has its name alone; the rest says how `ssh:` starts its agent.
