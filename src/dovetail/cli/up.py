@@ -48,8 +48,8 @@ STEP = "start: "
 @shown_option(
     "--engine",
     default="local",
-    help="local, local:SLOTS, ssh:FILE, nodes:FILE, or emulated:NODESxGPUS[@SPEED] "
-    "(synthetic jobs).",
+    help="local, local:SLOTS, ssh:FILE, nodes:FILE, slurm, or "
+    "emulated:NODESxGPUS[@SPEED] (synthetic jobs).",
 )
 @click.option(
     "--cluster",

@@ -90,6 +90,7 @@ class SshStarter:
 
     owns_agents = True
     starts_at_once = AT_ONCE
+    gate_host = ""
 
     def __init__(self, file: Path) -> None:
         self._entries: Mapping[str, NodeEntry] = {node.name: node for node in read_node_file(file)}
