@@ -12,16 +12,18 @@ from time import monotonic
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges.protocols import Incoming, NodesChanged
-from dovetail.live.engines.engine_spec import NODES, EngineSpec
+from dovetail.live.engines.engine_spec import SLURM, EngineSpec
 from dovetail.live.engines.node_registry import NodeRegistry
 from dovetail.live.engines.starter_loop import StarterLoop
 from dovetail.live.engines.starters.none import NoStarter
+from dovetail.live.engines.starters.srun import SrunStarter
 from dovetail.live.engines.starters.starter import Starter
 from dovetail.live.join.gate import BACKLOG, ClientServer, Gate
 from dovetail.live.join.identity import ControllerIdentity
 from dovetail.live.join.word import CLIENT, JoinWord
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import AgentOrder
+from dovetail.wire.site import AS_USUAL, SiteSettings
 
 LOG = logging.getLogger(__name__)
 JOINED = "nodes that join"
@@ -55,8 +57,15 @@ class JoinedEngine:
     paced = False
     identity = JOINED
 
-    def __init__(self, spec: EngineSpec, home: Path, options: JoinSettings) -> None:
+    def __init__(
+        self,
+        spec: EngineSpec,
+        home: Path,
+        options: JoinSettings,
+        site: SiteSettings = AS_USUAL,
+    ) -> None:
         self._spec, self._home, self._options = spec, home.expanduser().absolute(), options
+        self._site = site
         self._host, self._port = _gate_address(options.gate)
         self._starter = starter_of(spec, self._home)
         self._registry = NodeRegistry(self._home / "nodes" / "registry.json")
@@ -119,7 +128,7 @@ class JoinedEngine:
         if self._gate is None:
             identity = ControllerIdentity.of(self._home / "gate")
             listener = self._listen()
-            self._gate = Gate(listener, identity, self._registry)
+            self._gate = Gate(listener, identity, self._registry, site=self._site)
             self._write_words(identity, listener.getsockname()[1])
         return self._gate
 
@@ -145,7 +154,7 @@ class JoinedEngine:
         """Writes the join word of each node, and that of clients."""
         folder = self._home / "join"
         make_private_folder(folder)
-        host = self._host or socket.gethostname()
+        host = self._host or self._starter.gate_host or socket.gethostname()
         for name in (*self._starter.nodes(), CLIENT):
             secret = identity.secret_of(name)
             word = JoinWord(host, port, identity.fingerprint, name, secret)
@@ -213,7 +222,8 @@ class GatePost:
 
 def starter_of(spec: EngineSpec, home: Path) -> Starter:
     """Returns what starts the agents of an engine. Raises InputError."""
-    assert spec.kind == NODES
+    if spec.kind == SLURM:
+        return SrunStarter(home, spec.slots)
     return NoStarter(Path(spec.target))
 
 
