@@ -7,6 +7,7 @@ played twice: with the short way, and with every gang asked after every report.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -410,15 +411,24 @@ class Pair:
                 self.inventory(place[0], without=pick % 3 == 0)
 
 
-RARE = ("want", "save", "break off", "end", "change unheard", "lose", "hold")
-"""What may end that a gang is steady."""
+KINDS = (
+    *("want", "start", "enter", "late enter", "train", "inventory"),
+    *("save", "break off", "end", "change unheard", "lose", "hold"),
+)
 HAPPENS = st.tuples(
     st.sampled_from((0.0, 0.0, 0.0, 1.0, 1.0, 2.0, 7.0, 90.0)),
-    st.sampled_from(
-        ("train", "inventory", "train", "inventory", "start", "enter", "late enter", *RARE)
-    ),
+    st.sampled_from((*KINDS, "train", "inventory", "train", "inventory")),
     st.integers(0, 60),
 )
+
+
+def steady(*, trains: bool) -> Pair:
+    """Returns a gang on two nodes that trains, and has said so."""
+    pair = Pair(trains=trains)
+    for what in ("want", "start", "enter", "train", "train"):
+        pair.happen(what, 4)
+    assert pair.short.gang.is_steady
+    return pair
 
 
 @settings(max_examples=30, deadline=None)
@@ -426,13 +436,23 @@ HAPPENS = st.tuples(
 def test_a_gang_that_is_not_asked_while_it_is_steady_orders_the_same(
     trains: bool, events: list[tuple[float, str, int]]
 ) -> None:
-    pair = Pair(trains=trains)
-    for what in ("want", "start", "enter", "train", "train"):
-        pair.happen(what, 4)
+    pair = steady(trains=trains)
     for seconds, what, pick in events:
         pair.wait(seconds)
         pair.happen(what, pick)
     pair.wait(700.0)
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_whatever_happens_to_a_steady_gang_it_orders_the_same(what: str) -> None:
+    for pick, trains in itertools.product(range(22), (True, False)):
+        pair = steady(trains=trains)
+        pair.happen(what, pick)
+        for node in (0, 1):
+            pair.inventory(node, without=False)
+        pair.wait(5.0)
+        pair.happen("inventory", pick)
+        pair.wait(20.0)
 
 
 def test_a_gang_whose_iterations_become_short_stalls_no_later() -> None:
