@@ -448,7 +448,7 @@ def test_whatever_happens_to_a_steady_gang_it_orders_the_same(what: str) -> None
     for pick, trains in itertools.product(range(22), (True, False)):
         pair = steady(trains=trains)
         pair.happen(what, pick)
-        for node in (0, 1):
+        for node in (0, 1) if pick % 2 else ():
             pair.inventory(node, without=False)
         pair.wait(5.0)
         pair.happen("inventory", pick)
