@@ -291,6 +291,7 @@ def _print_up(request: UpRequest, address: str, as_json: bool, pid: int) -> None
 def down(home: Path, as_json: bool, drain: bool) -> int:
     """Stop the controller. Running jobs continue; the next `dovetail up` takes them over.
 
+    Jobs on other machines end when the lease of their nodes is over without a controller.
     With --drain, the controller waits for the running jobs to end before it stops.
 
     \b
@@ -315,6 +316,8 @@ def down(home: Path, as_json: bool, drain: bool) -> int:
     else:
         jobs = f"{counted(running, 'job')} {'continues' if running == 1 else 'continue'}"
         click.echo(f"the controller is stopped; {jobs} to run until the next dovetail up")
+        if lease := up_options.lease_of(home.expanduser()):
+            click.echo(f"without one, jobs on other machines end in {lease}, their nodes' lease")
     return 0
 
 
