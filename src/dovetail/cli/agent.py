@@ -7,6 +7,7 @@ import os
 import secrets
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING
@@ -146,7 +147,13 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, host: str) ->
         place = folder / "node"
         nodes = open_nodes(folder, [place], [devices], loop, boot_s, log, first=number, leased=True)
         stack.callback(nodes.close)
-        links = GateLinks(loop, joiner, number, log, joined, lambda own: nodes.move_to(host or own))
+        joiner = replace(joiner, is_busy=lambda: bool(nodes.alive))
+
+        def take(joined: JoinedNode) -> None:
+            nodes.move_to(host or joined.host)
+            nodes.watch_folder(joined.shared)
+
+        links = GateLinks(loop, joiner, number, log, joined, take)
         server = AgentServer(loop, links, nodes, (number,), boot_s, log=log)
         stack.callback(server.close)
         log(f"the agent of node {number} runs (process {os.getpid()})")

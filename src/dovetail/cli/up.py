@@ -122,7 +122,8 @@ def up(
     policy, engine = str(last.get("policy", policy)), str(last.get("engine", engine))
     site, of_run = up_options.with_recalled(last, texts)
     share, join, scripts = allow_sharing_between_users, join_settings(site), site_scripts(site)
-    request = UpRequest(home, policy, engine, of_run, listen, share, join, scripts)
+    jobs = str(Path(site["jobs"]).expanduser().absolute()) if site["jobs"] else ""
+    request = UpRequest(home, policy, engine, of_run, listen, share, join, scripts, jobs)
     with reporting(report_fd):
         check(request)
     if container_runtime:
@@ -191,6 +192,7 @@ def _serve(request: UpRequest, as_json: bool) -> None:
                 "engine": request.engine,
                 "gate": request.join.gate,
                 "lease": request.join.lease,
+                "jobs": request.jobs,
                 **request.options,
                 **request.scripts.options,
             },
@@ -271,6 +273,7 @@ def _words(request: UpRequest) -> list[str]:
     words = ["up", "--fresh", "--foreground", "--home", str(request.home)]
     words += ["--policy", request.policy, "--engine", request.engine, "--listen", request.listen]
     words += ["--gate", request.join.gate, "--lease", request.join.lease]
+    words += ["--jobs", request.jobs]
     words += ["--allow-sharing-between-users"] * request.share_between_users
     for name, value in {**request.options, **request.scripts.options}.items():
         for one in value if isinstance(value, tuple | list) else (value,):

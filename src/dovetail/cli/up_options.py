@@ -26,7 +26,7 @@ OF_RUN = (
     *("profiles", "interference", "cycle", "without", "seed"),
 )
 SITE = (
-    *("gate", "lease", "health_check", "health_every", "prolog", "epilog", "script_limit"),
+    *("gate", "lease", "jobs", "health_check", "health_every", "prolog", "epilog", "script_limit"),
     *("output_max", "reclaim_idle"),
 )
 REMEMBERED = ("policy", "engine", *OF_RUN, *SITE)

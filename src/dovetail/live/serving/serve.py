@@ -32,6 +32,7 @@ from dovetail.live.engines.joined_engine import JoinSettings
 from dovetail.live.engines.local_engine import check_sockets
 from dovetail.live.engines.site_scripts import FILE as SITE
 from dovetail.live.engines.site_scripts import NodeScripts
+from dovetail.live.join.shared_folder import declare
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
@@ -81,6 +82,7 @@ class UpRequest:
     share_between_users: bool = False
     join: JoinSettings = field(default_factory=JoinSettings)
     scripts: NodeScripts = field(default_factory=NodeScripts)
+    jobs: str = ""
 
 
 def check(request: UpRequest) -> None:
@@ -192,7 +194,9 @@ def _make_folder(request: UpRequest) -> Folder:
     check_local(folder.home)
     check_sockets(folder.home, EngineSpec.parse(request.engine))
     folder.make()
-    return folder
+    if request.jobs:
+        declare(folder.home, Path(request.jobs))
+    return Folder(request.home)
 
 
 def _check_new(folder: Folder) -> None:
