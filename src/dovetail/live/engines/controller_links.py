@@ -84,8 +84,8 @@ class GateLinks:
 
     No folder and no silence of the network makes it go: workers end by their lease alone. It is
     gone if the controller knows the node by another `number`, and then `moved` is True: orders for
-    the number that this process has would be those of another node. `on_join` is called before each
-    connection is served.
+    the number that this process has would be those of another node. `on_join` is called with each
+    connection before orders come in on it.
     """
 
     def __init__(

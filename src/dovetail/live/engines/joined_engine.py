@@ -23,6 +23,7 @@ from dovetail.live.join.shared_folder import shared_folder
 from dovetail.live.join.word import CLIENT, JoinWord
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import AgentOrder
+from dovetail.wire.site import AS_USUAL, SiteSettings
 
 LOG = logging.getLogger(__name__)
 JOINED = "nodes that join"
@@ -56,8 +57,15 @@ class JoinedEngine:
     paced = False
     identity = JOINED
 
-    def __init__(self, spec: EngineSpec, home: Path, options: JoinSettings) -> None:
+    def __init__(
+        self,
+        spec: EngineSpec,
+        home: Path,
+        options: JoinSettings,
+        site: SiteSettings = AS_USUAL,
+    ) -> None:
         self._spec, self._home, self._options = spec, home.expanduser().absolute(), options
+        self._site = site
         self._host, self._port = _gate_address(options.gate)
         self._starter = starter_of(spec, self._home)
         self._registry = NodeRegistry(self._home / "nodes" / "registry.json")
@@ -120,7 +128,8 @@ class JoinedEngine:
         if self._gate is None:
             identity = ControllerIdentity.of(self._home / "gate")
             listener = self._listen()
-            self._gate = Gate(listener, identity, self._registry, shared=shared_folder(self._home))
+            shared = shared_folder(self._home)
+            self._gate = Gate(listener, identity, self._registry, shared=shared, site=self._site)
             self._write_words(identity, listener.getsockname()[1])
         return self._gate
 

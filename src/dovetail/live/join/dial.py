@@ -28,6 +28,7 @@ from dovetail.wire.join import (
     NodeDevices,
     Welcome,
 )
+from dovetail.wire.site import SiteSettings
 
 TIMEOUT_S = 10.0
 """For each wait of an attempt to join."""
@@ -45,12 +46,16 @@ class NodeRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JoinedNode:
-    """A connection that was admitted, as the node of this number, and the host it comes from."""
+    """A connection that was admitted, as the node of this number, and the host it comes from.
+
+    `site` is what its controller has set for all nodes.
+    """
 
     link: GateStream
     number: int
     host: str
     fingerprint: str
+    site: SiteSettings
     shared: SharedFolder | None = None
 
 
@@ -84,8 +89,9 @@ class Joiner:
                 checked = FolderChecked(content, why, self.is_busy())
                 lines.send(ENTRANCES.encode(checked), TIMEOUT_S)
                 answer = _answer_of(lines.read_line(TIMEOUT_S))
+            welcome = _admitted(answer)
             return JoinedNode(
-                link, _admitted(answer).number, link.own_host, word.fingerprint, shared
+                link, welcome.number, link.own_host, word.fingerprint, welcome.site, shared
             )
         except BaseException:
             link.close()

@@ -43,6 +43,7 @@ from dovetail.wire.join import (
     JoinRefused,
     Welcome,
 )
+from dovetail.wire.site import AS_USUAL, SiteSettings
 
 LOG = logging.getLogger(__name__)
 STRANGERS_MAX = 256
@@ -60,6 +61,8 @@ LOGGED_EVERY_S = 60.0
 """How often the same refusal of the same address is logged."""
 LOGGED_MAX = 1000
 BACKLOG = 1024
+SITE_SINCE = 4
+"""The first version of agents that understands what the site has set."""
 
 ClientServer = Callable[[socket.socket], None]
 """Serves a client that has entered, without waiting for it."""
@@ -113,11 +116,12 @@ class Gate(PostThread):
         *,
         alive_s: float = ALIVE_S,
         shared: SharedFolder | None = None,
+        site: SiteSettings = AS_USUAL,
     ) -> None:
         super().__init__("gate")
         self._listener, self._identity, self._register = listener, identity, register
         self._tls = identity.tls()
-        self._alive_s, self._shared = alive_s, shared
+        self._alive_s, self._shared, self._site = alive_s, shared, site
         # What threads found out about the shared folder, which may not answer them.
         self._found: deque[Callable[[], None]] = deque()
         self._put: Callable[[Incoming], None] = lambda incoming: None
@@ -365,7 +369,8 @@ class Gate(PostThread):
         return is_same or monotonic() - holder.heard_s > self._alive_s
 
     def _seat(self, stranger: _Stranger, join: Join, number: int) -> None:
-        stranger.channel.send(ANSWERS.encode(Welcome(__version__, number)))
+        site = self._site if join.wire >= SITE_SINCE else AS_USUAL
+        stranger.channel.send(ANSWERS.encode(Welcome(__version__, number, site)))
         stranger.channel.release()
         self._leave(stranger)
         known = _NodeChannel(join.node, number, join.incarnation, stranger.channel, monotonic())
