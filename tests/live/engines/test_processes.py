@@ -32,7 +32,7 @@ from dovetail.live.node.launcher import (
     StartDeferred,
     WorkerExit,
 )
-from dovetail.live.system.bounded_io import BoundedIO
+from dovetail.live.system.bounded_wait import BoundedWait
 from dovetail.wire.agent import AgentOrder, EndWorker, Forget, InventoryRequest, StartWorker
 from dovetail.wire.worker import Entered, Finished
 from out_of_memory_texts import NO_ROOM, OTHERS
@@ -656,7 +656,7 @@ def test_a_folder_that_does_not_answer_defers_a_start_and_ends_nothing(
 ) -> None:
     launcher = ProcessLauncher(folder / "node" / "workers")
     launcher.start(order(folder, *python("import time; time.sleep(60)")), "t", 0.0)
-    launcher._io = BoundedIO(0.05)
+    launcher._io = BoundedWait(0.05)
     answers, size = threading.Event(), last_output.output_size
 
     def hang(workdir: str, output: str) -> int:

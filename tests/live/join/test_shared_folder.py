@@ -19,7 +19,7 @@ from dovetail.live.join.identity import ControllerIdentity
 from dovetail.live.join.shared_folder import (
     CHECKS,
     MARK,
-    FolderWatch,
+    FolderMonitor,
     SharedFolder,
     answer_check,
     declare,
@@ -27,7 +27,7 @@ from dovetail.live.join.shared_folder import (
 from dovetail.live.join.word import JoinWord
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.job_output import check_output
-from dovetail.live.system.bounded_io import BoundedIO
+from dovetail.live.system.bounded_wait import BoundedWait
 from dovetail.wire.join import ANSWERS, ENTRANCES, Join, JoinRefused, NodeDevices, Welcome
 from dovetail.wire.spec import JobSpec
 from patience import until
@@ -204,7 +204,7 @@ def test_a_folder_that_vanishes_is_replaced_or_hangs_is_named(
     shared: SharedFolder, tmp_path: Path
 ) -> None:
     now = [0.0]
-    watch = FolderWatch(shared, every_s=0.01, clock=lambda: now[0])
+    watch = FolderMonitor(shared, every_s=0.01, clock=lambda: now[0])
     assert watch.wrong == ""
     mark = shared.path / MARK
     content = mark.read_text()
@@ -232,7 +232,7 @@ def test_an_answer_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_call_that_hangs_is_waited_for_once() -> None:
-    io, begun, go_on = BoundedIO(0.01), queue.Queue[int](), threading.Event()
+    io, begun, go_on = BoundedWait(0.01), queue.Queue[int](), threading.Event()
 
     def hang() -> None:
         begun.put(1)

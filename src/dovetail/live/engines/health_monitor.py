@@ -10,7 +10,7 @@ from dovetail.live.engines.device_use import DeviceUsage, Workers
 from dovetail.live.engines.devices import Devices
 from dovetail.live.engines.gpu_health import GpuMonitor
 from dovetail.live.engines.site_scripts import HealthScript, JobScripts, read_site
-from dovetail.live.join.shared_folder import FolderWatch, SharedFolder
+from dovetail.live.join.shared_folder import FolderMonitor, SharedFolder
 from dovetail.wire.agent import CHECK, DRAIN, AgentReport, HealthReport, NodeFault
 
 REPORT_S = 10.0
@@ -37,7 +37,7 @@ class HealthMonitor:
         self._use = DeviceUsage(self._used if devices.are_gpus else None, clock)
         self._site = site
         self.scripts = JobScripts(site, folder / "jobs", devices.names)
-        self._folder: FolderWatch | None = None
+        self._folder: FolderMonitor | None = None
         self._last: tuple[NodeFault, ...] = ()
         self._again_s = clock() + REPORT_S
 
@@ -47,7 +47,7 @@ class HealthMonitor:
             return
         if self._folder is not None:
             self._folder.close()
-        self._folder = FolderWatch(shared) if shared is not None else None
+        self._folder = FolderMonitor(shared) if shared is not None else None
 
     def tick(self) -> list[AgentReport]:
         """Does what is due; returns the report if one is."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dovetail.live.node.launcher import NEVER_RUNS, WorkerExit
-from dovetail.live.system.bounded_io import BoundedIO
+from dovetail.live.system.bounded_wait import BoundedWait
 from dovetail.wire.out_of_memory import tells_of_no_room
 
 LAST_BYTES, LAST_LINES = 1 << 14, 60
@@ -45,7 +45,7 @@ def last_lines(workdir: str, output: str, begin: int) -> str:
     return "\n".join(text.decode("utf-8", "replace").splitlines()[-LAST_LINES:])
 
 
-def why_not_executed(folder: Path, io: BoundedIO) -> str:
+def why_not_executed(folder: Path, io: BoundedWait) -> str:
     """Returns why the runtime of a container could not start it, empty if it did."""
     try:
         order = json.loads((folder / "order.json").read_bytes())
@@ -57,7 +57,7 @@ def why_not_executed(folder: Path, io: BoundedIO) -> str:
     return f"the container was not started: {(text.splitlines() or ['no reason was given'])[-1]}"
 
 
-def found_no_room(folder: Path, end: WorkerExit, io: BoundedIO) -> bool:
+def found_no_room(folder: Path, end: WorkerExit, io: BoundedWait) -> bool:
     """True if a worker failed for want of GPU memory, by the last lines of its output."""
     if end.why or end.exit_code in (0, *NEVER_RUNS, -signal.SIGKILL, -signal.SIGTERM):
         return False
@@ -69,7 +69,7 @@ def found_no_room(folder: Path, end: WorkerExit, io: BoundedIO) -> bool:
     return tells_of_no_room(text)
 
 
-def _last_lines_of(order: Mapping[str, str], io: BoundedIO) -> str:
+def _last_lines_of(order: Mapping[str, str], io: BoundedWait) -> str:
     """Returns the last lines of a worker's output. Raises OSError, also where it hangs."""
     begin = int(order["output_from"])
     return io.call(lambda: last_lines(order["workdir"], order["output"], begin))

@@ -39,7 +39,7 @@ from dovetail.live.node.launcher import (
     StartDeferred,
     WorkerExit,
 )
-from dovetail.live.system.bounded_io import BoundedIO
+from dovetail.live.system.bounded_wait import BoundedWait
 from dovetail.live.system.file_lock import is_locked
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import StartWorker
@@ -118,7 +118,7 @@ class ProcessLauncher:
         self._orders: dict[tuple[int, int], StartWorker] = {}
         self._removals = ContainerRelease()
         self._ends = select.epoll()
-        self._io = BoundedIO()
+        self._io = BoundedWait()
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         make_private_folder(folder)
 

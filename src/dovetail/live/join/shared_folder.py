@@ -20,7 +20,7 @@ from time import monotonic
 
 from dovetail.core.errors import InputError
 from dovetail.files.whole_file import PRIVATE, write_whole
-from dovetail.live.system.bounded_io import BoundedIO
+from dovetail.live.system.bounded_wait import BoundedWait
 from dovetail.live.system.private_file import is_below, make_private_folder
 
 FILE = "jobs.json"
@@ -67,14 +67,7 @@ def declare(home: Path, folder: Path) -> SharedFolder:
     known = shared_folder(home)
     if known is not None and known.path == folder and _mark_of(folder) == known.cluster:
         return known
-    if not folder.is_dir():
-        raise InputError(where, "is no folder", "mount it on all nodes at this path, or make it")
-    if is_below(folder, home):
-        raise InputError(where, "is in the cluster's own folder", "choose one that nodes share")
-    status = folder.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        mend = f"chown it to the user of the cluster, and chmod go-w {folder}"
-        raise InputError(where, "other users may write into it", mend)
+    _check_suitable(where, folder, home)
     _check_moved(where, known.path if known is not None else home / "jobs", folder)
     mark = _mark_of(folder)
     if mark and (known is None or mark != known.cluster):
@@ -91,6 +84,18 @@ def declare(home: Path, folder: Path) -> SharedFolder:
     except OSError as error:
         raise InputError(where, f"cannot be written: {error.strerror}") from None
     return shared
+
+
+def _check_suitable(where: str, folder: Path, home: Path) -> None:
+    """Raises InputError for a folder that others write into, or that is not there to be shared."""
+    if not folder.is_dir():
+        raise InputError(where, "is no folder", "mount it on all nodes at this path, or make it")
+    if is_below(folder, home):
+        raise InputError(where, "is in the cluster's own folder", "choose one that nodes share")
+    status = folder.stat()
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        mend = f"chown it to the user of the cluster, and chmod go-w {folder}"
+        raise InputError(where, "other users may write into it", mend)
 
 
 def _check_moved(where: str, old: Path, new: Path) -> None:
@@ -132,7 +137,7 @@ def answer_check(path: Path, name: str) -> tuple[str, str]:
     """Returns what the file of a check has, once the same was written beside it; or why not."""
     file = path / CHECKS / Path(name).name
     try:
-        return BoundedIO(CHECK_S).call(lambda: _answer(file)), ""
+        return BoundedWait(CHECK_S).call(lambda: _answer(file)), ""
     except FileNotFoundError:
         return "", "has not the controller's file: it is another folder, or an old copy"
     except TimeoutError:
@@ -164,7 +169,7 @@ def end_check(folder: SharedFolder, name: str, secret: str, answer: str) -> str:
     return wrong
 
 
-class FolderWatch:
+class FolderMonitor:
     """Looks at the shared folder of a node now and then, in a thread: a loop never waits for it."""
 
     def __init__(

@@ -11,7 +11,7 @@ T = TypeVar("T")
 LIMIT_S = 2.0
 
 
-class BoundedIO:
+class BoundedWait:
     """Calls that a thread of its own makes, so that none is waited for longer than `limit_s`.
 
     While a call has not come back, all others fail at once: a loop waits once for one thread.
