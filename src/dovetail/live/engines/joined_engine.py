@@ -68,6 +68,7 @@ class JoinedEngine:
         self._site = site
         self._host, self._port = _gate_address(options.gate)
         self._starter = starter_of(spec, self._home)
+        self.ends_with_controller = spec.kind == SLURM
         self._registry = NodeRegistry(self._home / "nodes" / "registry.json")
         self._gate: Gate | None = None
         self._loop: StarterLoop | None = None
