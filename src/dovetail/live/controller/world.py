@@ -133,8 +133,7 @@ class LiveWorld:
             jobs, gangs, tables, gpus, members, admission, terminations, events, leases, outbox
         )
         self._idle = JobUsage(jobs, tables, log, outbox, terminations, rules)
-        self._late, self._leaving = list[Incoming](), False
-        self._emptying = self._saving = False
+        self._late, self._leaving, self._emptying = list[Incoming](), False, ""
         self._because: tuple[object, ...] | None = None
         self._time_written_s = self._ask_s = tables.now
         log.fact(ControllerChanged(tables.now, epoch, RECOVERING, spell(policy)))
@@ -186,7 +185,7 @@ class LiveWorld:
     def advance(self, until: float) -> bool:
         """Moves to the next instant that concerns the policy; False when the controller stops."""
         while True:
-            if self._saving and self._gangs.settled:
+            if self._emptying == "save" and self._gangs.settled:
                 self._save_jobs()
             # Before the entry: the decision of this instant, or the recovery, has touched gangs.
             self._reconciler.reconcile()
@@ -258,7 +257,7 @@ class LiveWorld:
             job.is_placed or (job.gang is not None and job.gang.roster.workers)
             for job in self._jobs
             # One that is never requeued has nothing to come back for: it runs on.
-            if job.spec.requeue or not (self._saving and job.is_placed)
+            if job.spec.requeue or not (self._emptying == "save" and job.is_placed)
         ):
             self._leaving = True
         return self._leaving
@@ -310,7 +309,7 @@ class LiveWorld:
             self._log.answer(request.seq)
         elif request.verb == "down":
             if request.argument in ("drain", "save"):
-                self._emptying, self._saving = True, request.argument == "save"
+                self._emptying = request.argument
                 self._monitor.drain_all()
             else:
                 self._leaving = True

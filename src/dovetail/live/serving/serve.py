@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import sleep, time
@@ -279,20 +279,28 @@ def _control(
             now_s=clock.now(),
             speed=engine.speed,
         )
-        if engine.ends_with_controller:
-            stack.enter_context(saving_on_term(intake))
         info = ServerInfo(pong, folder, engine.paced)
         handler = RequestHandler(info, intake, lambda: world.status, clock.now)
         server = Server(handler, folder.socket, token=folder.token() if request.listen else "")
         stack.callback(server.stop)
         server.start(request.listen)
-        engine.serve_clients(server.serve_remote)
-        stack.callback(engine.serve_clients, None)
+        stack.enter_context(_serving_engine(engine, server, intake))
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
         ready(server)
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
         run_loop(world, WatchdogPolicy(scheduler.policy, watchdog), memory=world.memory)
         LOG.info("controller %d ends as requested", recovered.epoch)
+
+
+@contextmanager
+def _serving_engine(engine: Engine, server: Server, intake: Intake) -> Iterator[None]:
+    """Serves clients of other machines, and the end of the allocation if there is one."""
+    engine.serve_clients(server.serve_remote)
+    try:
+        with saving_on_term(intake) if engine.ends_with_controller else nullcontext():
+            yield
+    finally:
+        engine.serve_clients(None)
 
 
 @contextmanager
