@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING
@@ -186,9 +186,11 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, how: AgentOpt
         place = folder / "node"
         nodes = open_nodes(folder, [place], [devices], loop, boot_s, log, first=number, leased=True)
         stack.callback(nodes.close)
+        joiner = replace(joiner, is_busy=lambda: bool(nodes.alive))
 
         def on_join(joined: JoinedNode) -> None:
             nodes.move_to(how.host or joined.host)
+            nodes.watch_folder(joined.shared)
             try:
                 write_site(joined.site, folder / SITE)
             except OSError as error:

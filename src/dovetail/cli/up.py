@@ -117,7 +117,8 @@ def up(
     site, of_run = up_options.with_recalled(last, texts)
     share, join = allow_sharing_between_users, join_settings(site)
     nodes = site_settings(site, engine)
-    request = UpRequest(home, policy, engine, of_run, listen, share, join, nodes)
+    jobs = str(Path(site["jobs"]).expanduser().absolute()) if site["jobs"] else ""
+    request = UpRequest(home, policy, engine, of_run, listen, share, join, nodes, jobs)
     with reporting(report_fd):
         check(request)
     unknown = check_local(home)
@@ -173,6 +174,7 @@ def _serve(request: UpRequest, as_json: bool) -> None:
                 "engine": request.engine,
                 "gate": request.join.gate,
                 "lease": request.join.lease,
+                "jobs": request.jobs,
                 **request.options,
                 **site_words(request.site),
             },
@@ -253,6 +255,7 @@ def _words(request: UpRequest) -> list[str]:
     words = ["up", "--fresh", "--foreground", "--home", str(request.home)]
     words += ["--policy", request.policy, "--engine", request.engine, "--listen", request.listen]
     words += ["--gate", request.join.gate, "--lease", request.join.lease]
+    words += ["--jobs", request.jobs]
     words += ["--allow-sharing-between-users"] * request.share_between_users
     for name, value in {**request.options, **site_words(request.site)}.items():
         for one in value if isinstance(value, tuple | list) else (value,):

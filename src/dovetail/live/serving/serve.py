@@ -32,6 +32,7 @@ from dovetail.live.engines.engine import Engine, open_engine
 from dovetail.live.engines.engine_spec import EngineSpec
 from dovetail.live.engines.joined_engine import JoinSettings
 from dovetail.live.engines.local_engine import check_sockets
+from dovetail.live.join.shared_folder import declare
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
@@ -82,6 +83,7 @@ class UpRequest:
     share_between_users: bool = False
     join: JoinSettings = field(default_factory=JoinSettings)
     site: SiteSettings = field(default_factory=SiteSettings)
+    jobs: str = ""
 
 
 def check(request: UpRequest) -> None:
@@ -194,7 +196,9 @@ def _make_folder(request: UpRequest) -> Folder:
     check_local(folder.home)
     check_sockets(folder.home, EngineSpec.parse(request.engine))
     folder.make()
-    return folder
+    if request.jobs:
+        declare(folder.home, Path(request.jobs))
+    return Folder(request.home)
 
 
 def _check_new(folder: Folder) -> None:
