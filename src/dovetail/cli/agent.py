@@ -197,7 +197,7 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, how: AgentOpt
                 log(f"the site's settings cannot be stored; the last ones hold: {error.strerror}")
 
         links = GateLinks(loop, joiner, number, log, joined, on_join)
-        server = AgentServer(loop, links, nodes, (number,), boot_s, log=log)
+        server = AgentServer(loop, links, nodes, (number,), boot_s, gathers=True, log=log)
         stack.callback(server.close)
         if how.is_transient:
             signal.signal(signal.SIGTERM, lambda *_: server.end_soon())

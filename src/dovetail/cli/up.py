@@ -48,7 +48,8 @@ STEP = "start: "
 @shown_option(
     "--engine",
     default="local",
-    help="local, local:SLOTS, slurm, nodes:FILE, or emulated:NODESxGPUS[@SPEED] (synthetic jobs).",
+    help="local, local:SLOTS, ssh:FILE, nodes:FILE, slurm, or "
+    "emulated:NODESxGPUS[@SPEED] (synthetic jobs).",
 )
 @click.option(
     "--cluster",
@@ -230,7 +231,7 @@ def _start(request: UpRequest, as_json: bool) -> None:
 
 
 class _Steps:
-    """Prints the steps of a slow start from the log of the controller."""
+    """Prints the steps of a slow start, and its errors, from the log of the controller."""
 
     def __init__(self, log: Path, began: int) -> None:
         self._log, self._read_bytes = log, began
@@ -246,8 +247,11 @@ class _Steps:
         self._read_bytes += len(lines)
         for line in lines.decode("utf-8", "replace").splitlines():
             _, marker, step = line.partition(f" {STEP}")
+            _, error, why = line.partition(" ERROR ")
             if marker:
                 click.echo(f"dovetail: {step} ...", err=True)
+            elif error:
+                click.echo(f"dovetail: {why}", err=True)
 
 
 def _words(request: UpRequest) -> list[str]:
