@@ -21,6 +21,7 @@ from dovetail.live.engines.starters.ssh import SshStarter
 from dovetail.live.engines.starters.starter import Starter
 from dovetail.live.join.gate import BACKLOG, ClientServer, Gate
 from dovetail.live.join.identity import ControllerIdentity
+from dovetail.live.join.shared_folder import shared_folder
 from dovetail.live.join.word import CLIENT, JoinWord
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import AgentOrder
@@ -70,6 +71,7 @@ class JoinedEngine:
         self._site = site
         self._host, self._port = _gate_address(options.gate)
         self._starter = starter_of(spec, self._home)
+        self.ends_with_controller = spec.kind == SLURM
         self._registry = NodeRegistry(self._home / "nodes" / "registry.json")
         self._gate: Gate | None = None
         self._loop: StarterLoop | None = None
@@ -136,7 +138,8 @@ class JoinedEngine:
         if self._gate is None:
             identity = ControllerIdentity.of(self._home / "gate")
             listener = self._listen()
-            self._gate = Gate(listener, identity, self._registry, site=self._site)
+            shared = shared_folder(self._home)
+            self._gate = Gate(listener, identity, self._registry, shared=shared, site=self._site)
             self._write_words(identity, listener.getsockname()[1])
         return self._gate
 
