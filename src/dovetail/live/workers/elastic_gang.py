@@ -164,13 +164,18 @@ class ElasticGang:
         or have been ordered to enter, may consist of them and of others that were lost before.
         """
         roster, there = self.roster, [w for w in self.roster.workers.values() if w.node == node]
-        trains_on = any(
-            w.node != node and w.entered >= 0 and w.stays and number in roster.group
+        others = [
+            w
             for number, w in roster.workers.items()
+            if w.node != node and w.entered >= 0 and w.stays and number in roster.group
             if roster.is_wanted(number)
-        )
-        if not (there and trains_on):
+        ]
+        if not others:
             return False
+        if not there:
+            # No inventory of it came to this controller. All members left the generations before
+            # the newest to enter it together, and none of those can be formed without them.
+            return not self._hands_over and any(w.entered == roster.generation for w in others)
         lost = roster.outcasts.union(w.worker for w in there)
         first = min((w.entered for w in there if w.entered >= 0), default=roster.generation)
         return not self.detector.may_be_alone(lost, first, roster.generation)

@@ -236,6 +236,12 @@ class Roster:
             self.outcasts.add(number)
         return lost
 
+    def outcast_unseen(self, node: int) -> None:
+        """Gives up the wanted workers of a node whose inventory never came to this controller."""
+        wanted = self.wanted.members if self.wanted is not None else ()
+        unseen = (m.worker for m in wanted if m.node == node and m.worker not in self.workers)
+        self.outcasts.update(unseen)
+
     def clear(self) -> None:
         """Begins anew once the last worker is gone."""
         self.is_leaving = self.is_finished = False
