@@ -100,7 +100,7 @@ class JoinedCluster:
             command,
             str(self.root),
             trains=True,
-            gpus=int(most or least),
+            gpus=int(least),
             min_gpus=int(least),
             max_gpus=int(most or least),
             duration_s=3600.0,
