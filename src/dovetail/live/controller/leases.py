@@ -69,7 +69,7 @@ class Leases:
                 # Others that nobody hears may be all that a step takes beside those there.
                 continue
             if gang.can_do_without(node):
-                gang.roster.outcast_unseen(node)
+                gang.lose_unseen(node)
                 nodes = tuple(n for n in record.nodes if n != node)
                 stranded = (*record.stranded, (node, record.lineage))
                 self.jobs.write(job, replace(record, nodes=nodes, stranded=stranded))

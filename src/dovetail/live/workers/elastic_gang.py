@@ -157,6 +157,12 @@ class ElasticGang:
         for number in self.roster.lose(node):
             self.detector.mark_dead(number)
 
+    def lose_unseen(self, node: int) -> None:
+        """Gives up the wanted workers of a node whose inventory never came to this controller."""
+        for number in self.roster.outcast_unseen(node):
+            # Those that train with them wait in a step for them: they must hear it at once.
+            self.detector.mark_dead(number)
+
     def can_do_without(self, node: int) -> bool:
         """Returns whether a job trains on elsewhere, and nobody on a node makes a step alone.
 
