@@ -15,6 +15,7 @@ from dovetail.live.workers.failure_detector import (
     FailureDetector,
     ReachedSince,
 )
+from dovetail.live.workers.first_worker import shows_train_job
 from dovetail.live.workers.gang_events import GangStalled, NoTrainJob
 from dovetail.live.workers.roster import HasRoom, IsFree, Roster
 from dovetail.live.workers.worker_state import Desired, Worker
@@ -71,7 +72,7 @@ class ElasticGang:
         if worker is None:
             return
         worker.alive = True
-        roster.first.heard = roster.first.heard or _shows_train_job(report)
+        roster.first.heard = roster.first.heard or shows_train_job(report)
         if fresh:
             roster.begun.add(report.worker)
             roster.heard_s = now
@@ -496,9 +497,3 @@ class ElasticGang:
 
 def _progress(report: WorkerReport, training: Training) -> WorkerReport:
     return WorkerReport(report.job, report.worker, training=training)
-
-
-def _shows_train_job(report: WorkerReport) -> bool:
-    """Returns whether only a program that has made its training job sends such a report."""
-    r = report
-    return any((r.meeting, r.ready, r.entered, r.training, r.saved, r.finished))
