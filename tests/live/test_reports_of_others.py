@@ -73,6 +73,7 @@ HONEST = outcome(stage())
         AgentReport(MINE, said=WorkerReport(1, 0, finished=Finished(10, 10))),
         AgentReport(MINE, said=WorkerReport(1, 0, lost=Lost(1, "x"))),
         AgentReport(MINE, said=WorkerReport(1, 0, training=Training(1, 1, 10**6, 1e6, 1e-6))),
+        AgentReport(MINE, progress=(WorkerReport(1, 0, finished=Finished(10, 10)),)),
         AgentReport(MINE, ended=WorkerEnded(1, 1, 1, 0)),
         AgentReport(MINE, started=WorkerStarted(1, 7, 9, 0)),
         AgentReport(MINE, said=WorkerReport(1, 7, finished=Finished(10, 10))),
@@ -80,7 +81,9 @@ HONEST = outcome(stage())
         AgentReport(MINE, port=PortFound(1, 1, "10.6.6.6:666")),
     ],
     ids=lambda report: next(
-        f for f in ("ended", "said", "started", "deferred", "port") if getattr(report, f)
+        f
+        for f in ("ended", "said", "progress", "started", "deferred", "port")
+        if getattr(report, f)
     ),
 )
 def test_what_a_node_reports_of_anothers_job_changes_nothing_and_is_logged(

@@ -41,7 +41,8 @@ class ReportGuard:
     def allows(self, report: AgentReport) -> bool:
         """Returns whether a node may say this, but for inventories."""
         # A liar may set several fields of one report.
-        for said in (report.started, report.ended, report.deferred, report.said):
+        each = report.started, report.ended, report.deferred, report.said, *report.progress
+        for said in each:
             if said is not None and not self._is_own(report.node, said.job, said.worker):
                 self._refuse(report.node, said.job)
                 return False
