@@ -78,7 +78,8 @@ class AgentReports:
         if report.said is not None:
             self._heard(report.said)
         for said in report.progress:
-            self._heard(said)
+            if self.guard.is_own(report.node, said.job, said.worker):
+                self._heard(said)
         if report.port is not None:
             self._found(report.port)
 

@@ -36,21 +36,19 @@ class ReportGuard:
     gpus: GpuMap
     monitor: NodeMonitor
     outbox: Outbox
-    _logged_s: dict[int, float] = field(default_factory=dict, init=False)
+    _logged_s: dict[tuple[int, int], float] = field(default_factory=dict, init=False)
 
     def allows(self, report: AgentReport) -> bool:
         """Returns whether a node may say this, but for inventories."""
         # A liar may set several fields of one report.
-        each = report.started, report.ended, report.deferred, report.said, *report.progress
-        for said in each:
-            if said is not None and not self._is_own(report.node, said.job, said.worker):
-                self._refuse(report.node, said.job)
+        for said in (report.started, report.ended, report.deferred, report.said):
+            if said is not None and not self.is_own(report.node, said.job, said.worker):
                 return False
         if report.started is not None and not self._has(report.node, report.started):
-            self._refuse(report.node, report.started.job)
+            self._refuse(report.node, report.started.job, logging.WARNING)
             return False
         if report.port is not None and not self._may_answer(report.node, report.port):
-            self._refuse(report.node, report.port.job)
+            self._refuse(report.node, report.port.job, logging.WARNING)
             return False
         return True
 
@@ -59,14 +57,13 @@ class ReportGuard:
         own = [
             row
             for row in workers
-            if self._is_own(node, row.job, row.worker) and self._has(node, row)
+            if self.is_own(node, row.job, row.worker) and self._has(node, row)
         ]
         if len(own) < len(workers):
             kept = {(row.job, row.worker) for row in own}
             for row in workers:
                 key = row.job, row.worker
                 if key not in kept:
-                    self._refuse(node, row.job)
                     ends = row.exit_code is None
                     self.outbox.add((node, EndWorker(*key, 0.0) if ends else Forget(*key)))
         return own
@@ -77,13 +74,19 @@ class ReportGuard:
         count = self.tables.state.view.cluster.installed[node]
         return len(set(gpus)) == len(gpus) and all(0 <= gpu < count for gpu in gpus)
 
-    def _is_own(self, node: int, number: int, worker: int) -> bool:
+    def is_own(self, node: int, number: int, worker: int) -> bool:
+        """Returns whether a node may report on a worker, and logs it if not."""
         job = self.jobs.get(number)
         place = None if job is None else _node_of(job, worker)
-        if place is not None:
-            return place == node
+        if place not in (None, node):
+            self._refuse(node, number, logging.WARNING)
+            return False
         if job is not None:
-            return self._came_to(job, node)
+            may_be = place == node or self._came_to(job, node)
+            if not may_be:
+                # Made up, or late: of a worker whose end is on record.
+                self._refuse(node, number, logging.INFO)
+            return may_be
         unknown = self.gpus.usage.unknown
         known = unknown.get((number, worker))
         return len(unknown) < UNKNOWN_MAX if known is None else known.node == node
@@ -101,11 +104,11 @@ class ReportGuard:
         wanted = None if job is None or job.gang is None else job.gang.roster.wanted
         return wanted is None or wanted.member(wanted.numbers[0]).node == node
 
-    def _refuse(self, node: int, job: int) -> None:
+    def _refuse(self, node: int, job: int, level: int) -> None:
         now = self.tables.now
-        if now - self._logged_s.get(node, LONG_AGO_S) >= LOGGED_EVERY_S:
-            self._logged_s[node] = now
-            LOG.warning("node %d reports on job %d, of which it has no such worker", node, job)
+        if now - self._logged_s.get((node, level), LONG_AGO_S) >= LOGGED_EVERY_S:
+            self._logged_s[node, level] = now
+            LOG.log(level, "node %d reports on job %d, of which it has no such worker", node, job)
 
 
 def _node_of(job: LiveJob, worker: int) -> int | None:
