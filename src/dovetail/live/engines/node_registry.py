@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from time import monotonic
 
@@ -108,7 +109,8 @@ class NodeRegistry:
         return number
 
     def _store(self, nodes: tuple[RegistryEntry, ...]) -> None:
-        write_whole(self._path, json.dumps([asdict(node) for node in nodes]), mode=PRIVATE)
+        content = f"[{', '.join(map(_text, nodes))}]"
+        write_whole(self._path, content, mode=PRIVATE)
 
 
 def _fault_of(devices: NodeDevices) -> str:
@@ -125,6 +127,16 @@ def _fault_of(devices: NodeDevices) -> str:
     if not all(0 <= size <= SIZE_MAX for size in sizes):
         return "it has more, or less, than a machine can have"
     return ""
+
+
+@lru_cache(maxsize=1 << 14)
+def _text(node: RegistryEntry) -> str:
+    """Returns a node as the file has it.
+
+    NOTE: the file is written for each new node: without this 1,000 nodes that join for the first
+    time took 13 s of CPU.
+    """
+    return json.dumps(asdict(node))
 
 
 def _stored(path: Path) -> tuple[RegistryEntry, ...]:
