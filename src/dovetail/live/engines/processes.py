@@ -28,6 +28,7 @@ from pathlib import Path
 from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.engines import keeper, last_output, orphans
 from dovetail.live.engines.containers import ContainerRelease
+from dovetail.live.engines.folder_probe import FolderProbe
 from dovetail.live.engines.keeper import KeeperOrder
 from dovetail.live.node.launcher import (
     NEVER_RUNS,
@@ -107,6 +108,7 @@ class ProcessLauncher:
         tell: Callable[[int, int, ToWorker], None] = lambda job, worker, message: None,
         drain: Callable[[int, int], None] = lambda job, worker: None,
         home: Path | None = None,
+        probe: FolderProbe | None = None,
     ) -> None:
         self._folder, self._home = folder, home
         self._setting = setting or ProcessSettings()
@@ -115,7 +117,7 @@ class ProcessLauncher:
         # Folders of workers whose keeper was killed, and its exit code if that is known.
         self._orphaned: dict[tuple[int, int], tuple[Path, int | None]] = {}
         self._orders: dict[tuple[int, int], StartWorker] = {}
-        self._removals = ContainerRelease()
+        self._removals, self._probe = ContainerRelease(), probe or FolderProbe()
         self._ends = select.epoll()
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         make_private_folder(folder)
@@ -169,6 +171,10 @@ class ProcessLauncher:
         waits_for = self._setting.must_wait(order)
         if waits_for:
             raise StartDeferred(waits_for)
+        output = os.path.dirname(os.path.join(order.workdir, order.output))
+        hanging = self._probe.hanging(dict.fromkeys((order.folder, order.workdir, output)))
+        if hanging:
+            raise StartDeferred(f"{hanging} does not answer")
         folder = self._folder / f"{order.job}-{order.worker}"
         try:
             self._write(folder, order, token, now)
