@@ -14,6 +14,8 @@ from dovetail.core.units import NEVER_S
 from dovetail.live.controller.leases import Leases
 from dovetail.live.controller.live_jobs import LiveJob
 from dovetail.live.controller.node_monitor import NodeMonitor
+from dovetail.live.controller.timers import Timer
+from dovetail.live.node.agent_worker import AgentWorker
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.lease import Lease
 from dovetail.live.workers import inventory_check
@@ -89,6 +91,48 @@ def an_earlier_agent_s_lease_is_enough(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "may_start", lambda self, incarnation, now: self.holds(now))
 
 
+def what_waits_is_not_void(patch: pytest.MonkeyPatch) -> None:
+    void = Fence.void
+
+    def silently(fence: Fence, before: int) -> bool:
+        void(fence, before)
+        return False
+
+    patch.setattr(Fence, "void", silently)
+
+
+def who_left_is_done(patch: pytest.MonkeyPatch) -> None:
+    def why(worker: AgentWorker) -> str:
+        return "" if worker.end is None else worker.end.why or worker.why
+
+    patch.setattr(AgentWorker, "why_ended", property(why))
+
+
+def a_number_starts_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Fence, "is_used_up", lambda self, job, worker: False)
+
+
+def an_older_controller_is_obeyed(patch: pytest.MonkeyPatch) -> None:
+    def accept(fence: Fence, epoch: int) -> bool:
+        fence.epoch = max(epoch, fence.epoch)
+        return True
+
+    patch.setattr(Fence, "accept_epoch", accept)
+
+
+def a_node_is_missed_once(patch: pytest.MonkeyPatch) -> None:
+    mark_up = NodeMonitor.mark_up
+
+    def unwatched(monitor: NodeMonitor, node: int) -> bool:
+        was_down = monitor.nodes[node].is_down
+        is_new = mark_up(monitor, node)
+        if was_down:
+            monitor._timers.drop(Timer.NODE_SILENT, node)
+        return is_new
+
+    patch.setattr(NodeMonitor, "mark_up", unwatched)
+
+
 MUTATIONS: dict[str, Mutation] = {
     "lost is dead": lost_is_dead,
     "an answer counts from its arrival": counts_from_arrival,
@@ -100,4 +144,9 @@ MUTATIONS: dict[str, Mutation] = {
     "absence proves an end": absence_proves_an_end,
     "disjoint generations": disjoint_generations,
     "an earlier agent's lease is enough": an_earlier_agent_s_lease_is_enough,
+    "what waits is not void": what_waits_is_not_void,
+    "who left is done": who_left_is_done,
+    "a number starts again": a_number_starts_again,
+    "an older controller is obeyed": an_older_controller_is_obeyed,
+    "a node is missed once": a_node_is_missed_once,
 }

@@ -60,6 +60,8 @@ TIDY_S, LOOK_S, END_S = 100.0, 5.0, 1500.0
 """How often users free what they held, how often the end is looked for, and when it is overdue."""
 GONE_S = 1.0
 """A cancelled job is gone within its grace and so long."""
+MISSED_S = 3.0
+"""A silent node is missed so long after all patience, at the latest."""
 SETTLES_S = 20.0
 """After so long without trouble, all is as if there had been none."""
 RULES = replace(Rules(), decision_limit_s=float("inf"), stall_s=60.0, ready_s=60.0, start_s=60.0)
@@ -102,6 +104,8 @@ class Scene:
         self._unread = Unread()
         self._inbox: VirtualInbox | None = None
         self._intake: Intake | None = None
+        self._world: LiveWorld | None = None
+        self._begun_s = 0.0
         self._trouble_s = 0.0
         self._down_s: float | None = None
         self.floor: Floor = (
@@ -149,7 +153,7 @@ class Scene:
         except Over:
             return True
         finally:
-            self._inbox = self._intake = None
+            self._inbox = self._intake = self._world = None
             if database is not None:
                 database.close()
         return False
@@ -175,7 +179,7 @@ class Scene:
             meter=PlainMeter(),
             rules=self._rules,
         )
-        self._inbox = inbox
+        self._inbox, self._world, self._begun_s = inbox, world, self.line.now
         self._intake = Intake(database, clock=clock, cluster=self.cluster, put=inbox.put)
         try:
             run(world, self.policy, memory=world.memory)
@@ -277,15 +281,31 @@ class Scene:
         elif fault.kind == BUSY:
             self.floor.hold_memory(fault.node, until_s)
         elif fault.kind.startswith("node"):
-            if fault.kind != "node deaf":
-                self.network.silent[fault.node] = until_s
-            if fault.kind != "node silent":
-                self.network.deaf[fault.node] = until_s
-            if fault.kind == "node apart":
-                self.floor.part(fault.node, parted=True)
-                self.line.at(until_s, lambda: self.floor.part(fault.node, parted=False))
+            self._cut_off(fault, until_s)
         else:
             self._befall_worker(fault)
+
+    def _cut_off(self, fault: Fault, until_s: float) -> None:
+        if fault.kind != "node deaf":
+            self.network.silent[fault.node] = until_s
+            missed_s = RULES.node_patience_s + self.story.weather.late_s + MISSED_S
+            if fault.lasts_s > missed_s:
+                self.line.after(missed_s, lambda: self._look_missed(fault.node, missed_s))
+        if fault.kind != "node silent":
+            self.network.deaf[fault.node] = until_s
+        if fault.kind == "node apart":
+            self.floor.part(fault.node, parted=True)
+            self.line.at(until_s, lambda: self.floor.part(fault.node, parted=False))
+
+    def _look_missed(self, node: int, silent_s: float) -> None:
+        """Holds that a node is down that was silent for so long."""
+        now, world = self.line.now, self._world
+        if world is None or now < self._begun_s + silent_s or self.story.engine == "emulated":
+            return
+        if not self.points.disk_full and world.status is not None:
+            state = world.status.nodes[node].state
+            if state != "down":
+                self.truth.breach(f"node {node} is {state}, and silent for {silent_s:g} s")
 
     def _say_gone(self, node: int) -> None:
         if self._inbox is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -305,6 +305,7 @@ class NodeMonitor:
         if health.is_down:
             health.is_down, health.lost_s = False, NEVER_S
             self._timers.drop(Timer.LEASE, node)
+            self.watch(node)
             self._keep_leases()
             self.update_states([node])
         if not was_surveyed:
@@ -342,6 +343,11 @@ class NodeMonitor:
             return DOWN
         is_drained = health.is_drained or self._all_drained or node in self._closed
         return DRAINING if is_drained else UP
+
+
+def awaits_nodes(meta: Callable[[str], str | None]) -> bool:
+    """Returns whether by the names in a journal some nodes are down and not lost yet."""
+    return (meta(LEASES) or "{}") != "{}"
 
 
 def _stored_json(meta: dict[str, str], name: str) -> object:

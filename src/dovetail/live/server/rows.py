@@ -63,7 +63,8 @@ def _where(record: JobRecord, index: SnapshotIndex, now_s: float) -> str:
     """Returns where a job runs, or the nodes on which it may, and for how long at most."""
     if awaited := awaited_nodes(record, index.snapshot, now_s):
         nodes = ",".join(n.label for n in awaited)
-        return f"awaits {nodes}, {max(n.lost_s for n in awaited) - now_s:.0f} s"
+        left_s = max(n.lost_s for n in awaited) - now_s
+        return f"awaits {nodes}{f', {left_s:.0f} s' if left_s < ENDLESS_S else ''}"
     if record.state in TERMINAL:
         return ""
     idle = idle_text(index.runs.get(record.job), now_s)
