@@ -13,6 +13,7 @@ import pytest
 from dovetail.core.units import NEVER_S
 from dovetail.live.controller.leases import Leases
 from dovetail.live.controller.live_jobs import LiveJob
+from dovetail.live.controller.node_loss import NodeLoss
 from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.controller.timers import Timer
 from dovetail.live.node.agent_worker import AgentWorker
@@ -83,24 +84,6 @@ def absence_proves_an_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(inventory_check, "_miss", gone)
 
 
-def disjoint_generations(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ElasticGang, "_with_rivals", lambda self, members, trainers: members)
-
-
-def an_earlier_agent_s_lease_is_enough(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lease, "may_start", lambda self, incarnation, now: self.holds(now))
-
-
-def what_waits_is_not_void(patch: pytest.MonkeyPatch) -> None:
-    void = Fence.void
-
-    def silently(fence: Fence, before: int) -> bool:
-        void(fence, before)
-        return False
-
-    patch.setattr(Fence, "void", silently)
-
-
 def who_left_is_done(patch: pytest.MonkeyPatch) -> None:
     def why(worker: AgentWorker) -> str:
         return "" if worker.end is None else worker.end.why or worker.why
@@ -110,14 +93,6 @@ def who_left_is_done(patch: pytest.MonkeyPatch) -> None:
 
 def a_number_starts_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Fence, "is_used_up", lambda self, job, worker: False)
-
-
-def an_older_controller_is_obeyed(patch: pytest.MonkeyPatch) -> None:
-    def accept(fence: Fence, epoch: int) -> bool:
-        fence.epoch = max(epoch, fence.epoch)
-        return True
-
-    patch.setattr(Fence, "accept_epoch", accept)
 
 
 def a_node_is_missed_once(patch: pytest.MonkeyPatch) -> None:
@@ -133,6 +108,17 @@ def a_node_is_missed_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NodeMonitor, "mark_up", unwatched)
 
 
+def gone_is_believed_at_once(patch: pytest.MonkeyPatch) -> None:
+    def take(loss: NodeLoss, node: int) -> None:
+        if not loss.monitor.nodes[node].is_down:
+            loss.declare_down(node)
+            loss.monitor.watch(node)
+        loss.monitor.mark_gone(node)
+        loss.leases.release(node)
+
+    patch.setattr(NodeLoss, "take_gone", take)
+
+
 MUTATIONS: dict[str, Mutation] = {
     "lost is dead": lost_is_dead,
     "an answer counts from its arrival": counts_from_arrival,
@@ -142,11 +128,7 @@ MUTATIONS: dict[str, Mutation] = {
     "no lineage": no_lineage,
     "a job trains on without anybody": trains_on_without_anybody,
     "absence proves an end": absence_proves_an_end,
-    "disjoint generations": disjoint_generations,
-    "an earlier agent's lease is enough": an_earlier_agent_s_lease_is_enough,
-    "what waits is not void": what_waits_is_not_void,
-    "who left is done": who_left_is_done,
     "a number starts again": a_number_starts_again,
-    "an older controller is obeyed": an_older_controller_is_obeyed,
     "a node is missed once": a_node_is_missed_once,
+    "gone is believed at once": gone_is_believed_at_once,
 }

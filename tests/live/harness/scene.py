@@ -16,6 +16,7 @@ from harness.story import (
     CALM_S,
     GONE,
     GONE_IN_ERROR,
+    GONE_LATE,
     GPUS_PER_NODE,
     ORDERS_LOST,
     STOPPED,
@@ -106,6 +107,7 @@ class Scene:
         self._intake: Intake | None = None
         self._world: LiveWorld | None = None
         self._begun_s = 0.0
+        self._silent_s: dict[int, float] = {}
         self._trouble_s = 0.0
         self._down_s: float | None = None
         self.floor: Floor = (
@@ -273,11 +275,14 @@ class Scene:
             )
             self._lose_line(fault.node)
             self.line.at(until_s, lambda: self.floor.boot(fault.node))
-        elif fault.kind == GONE:
+        elif fault.kind in (GONE, GONE_LATE):
             self.floor.reboot(fault.node)
-            self.line.after(fault.pick, lambda: self._say_gone(fault.node))
-            # After its word is given the starter brings the node up again, empty.
-            self.line.at(until_s + fault.pick, lambda: self.floor.boot(fault.node))
+            is_late = fault.kind == GONE_LATE
+            said_s = fault.pick + is_late * fault.lasts_s
+            self.line.after(said_s, lambda: self._say_gone(fault.node))
+            # After its word is given the starter brings the node up again, empty; or before.
+            boots_s = until_s + (not is_late) * fault.pick
+            self.line.at(boots_s, lambda: self.floor.boot(fault.node))
         elif fault.kind == BUSY:
             self.floor.hold_memory(fault.node, until_s)
         elif fault.kind.startswith("node"):
@@ -287,6 +292,8 @@ class Scene:
 
     def _cut_off(self, fault: Fault, until_s: float) -> None:
         if fault.kind != "node deaf":
+            if self.network.silent.get(fault.node, -1.0) <= self.line.now:
+                self._silent_s[fault.node] = self.line.now
             self.network.silent[fault.node] = until_s
             missed_s = RULES.node_patience_s + self.story.weather.late_s + MISSED_S
             if fault.lasts_s > missed_s:
@@ -302,7 +309,8 @@ class Scene:
         now, world = self.line.now, self._world
         if world is None or now < self._begun_s + silent_s or self.story.engine == "emulated":
             return
-        if not self.points.disk_full and world.status is not None:
+        is_silent = self.network.silent[node] > now and self._silent_s[node] <= now - silent_s
+        if is_silent and not self.points.disk_full and world.status is not None:
             state = world.status.nodes[node].state
             if state != "down":
                 self.truth.breach(f"node {node} is {state}, and silent for {silent_s:g} s")
