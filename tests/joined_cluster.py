@@ -63,14 +63,14 @@ class JoinedCluster:
             )
 
     def word_of(self, name: str) -> Path:
-        """Returns the file of a node's join word, once it is there."""
-        word = self.home / "join" / name
-        self.until(word.exists, f"there is a word for {name}")
-        return word
+        """Returns the file of a node's join word."""
+        return self.home / "join" / name
 
-    def join(self, name: str) -> None:
-        """Starts the agent of a node."""
-        command = [*self.dovetail, "agent", "--join", str(self.word_of(name))]
+    def join(self, name: str, word: Path | None = None, *prefix: str) -> None:
+        """Starts the agent of a node, once its join word is there."""
+        given = self.home / "join" / name
+        self.until((word or given).exists, f"there is a word for {name}")
+        command = [*prefix, *self.dovetail, "agent", "--join", str(word or self.word_of(name))]
         options = ["--folder", str(self.root / name), "--slots", str(self.slots[name])]
         with (self.root / f"{name}.log").open("ab") as log:
             self.agents[name] = subprocess.Popen([*command, *options], stdout=log, stderr=log)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
+import signal
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING
@@ -21,6 +25,16 @@ if TYPE_CHECKING:
 
 SLOTS_MAX = 1024
 LOOK_S = 0.05
+TRANSIENT = "transient"
+"""The file that marks a folder that goes with its agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """The address of this machine for others (empty: found out), and how long the folder lives."""
+
+    host: str
+    is_transient: bool
 
 
 @click.command("agent")
@@ -28,8 +42,8 @@ LOOK_S = 0.05
     "--join",
     "word",
     required=True,
-    type=click.Path(path_type=Path),
-    help="File with the join word of this node, as `dovetail up` writes it.",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="File with the join word of this node, as `dovetail up` writes it; -: standard input.",
 )
 @click.option(
     "--folder",
@@ -50,7 +64,19 @@ LOOK_S = 0.05
     help="Address of this machine for other nodes. [default: from which it calls the controller]",
 )
 @click.option("--daemon", is_flag=True, help="Continue in the background.")
-def agent(word: Path, folder: Path, slots: int | None, host: str, daemon: bool) -> None:
+@click.option(
+    "--transient",
+    is_flag=True,
+    help="In a batch job: SIGTERM ends the workers as well, and the folder goes with the agent.",
+)
+def agent(
+    word: Path,
+    folder: Path,
+    slots: int | None,
+    host: str,
+    daemon: bool,
+    transient: bool,
+) -> None:
     """Run the agent of this machine, for the controller of a join word.
 
     The agent calls the controller, again and again while it does not answer. Its workers outlive
@@ -65,19 +91,28 @@ def agent(word: Path, folder: Path, slots: int | None, host: str, daemon: bool) 
     from dovetail.live.system.daemon import detach
     from dovetail.live.system.private_file import check_home
 
+    given = JoinWord.parse(sys.stdin.readline().strip(), "--join -") if str(word) == "-" else None
     word, folder = word.expanduser().absolute(), folder.expanduser().absolute()
-    JoinWord.read(word)
+    if given is None:
+        JoinWord.read(word)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(str(folder), f"cannot be used: {error.strerror}") from None
     check_home(folder)
+    if transient and not any(folder.iterdir()):
+        (folder / TRANSIENT).touch()
+    if given is not None:
+        # Kept, as it is needed for each call. A newer one is of the controller that runs now.
+        word = folder / "word"
+        given.write(word)
     devices = _devices(slots)
     host = _own_address(host) if host else ""
+    how = AgentOptions(host, transient)
     if daemon:
-        detach(folder / "agent.log", lambda ready: _serve(word, folder, devices, host, ready))
+        detach(folder / "agent.log", lambda ready: _serve(word, folder, devices, how, ready))
     else:
-        _serve(word, folder, devices, host, lambda: None)
+        _serve(word, folder, devices, how, lambda: None)
 
 
 def _own_address(text: str) -> str:
@@ -102,7 +137,7 @@ def _devices(slots: int | None) -> Devices:
 
 
 def _serve(
-    word: Path, folder: Path, devices: Devices, host: str, ready: Callable[[], None]
+    word: Path, folder: Path, devices: Devices, how: AgentOptions, ready: Callable[[], None]
 ) -> None:
     """Serves until the cluster is shut down."""
     from dovetail.live.engines.devices import machine_memory_bytes, usable_cores
@@ -121,13 +156,16 @@ def _serve(
         )
         joiner = Joiner(word, secrets.token_hex(8), has)
         ready()
-        while _serve_as_node(joiner, folder, devices, host):
+        while _serve_as_node(joiner, folder, devices, how):
             pass
+        # Not a folder that was there before: it may have other files.
+        if (folder / TRANSIENT).exists():
+            shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
 
 
-def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, host: str) -> bool:
+def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, how: AgentOptions) -> bool:
     """Serves under the number that the controller gave; True if it gives another one by now."""
     from dovetail.live.engines.agent_server import AgentServer
     from dovetail.live.engines.controller_links import GateLinks
@@ -148,17 +186,21 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, host: str) ->
         place = folder / "node"
         nodes = open_nodes(folder, [place], [devices], loop, boot_s, log, first=number, leased=True)
         stack.callback(nodes.close)
+        joiner = replace(joiner, is_busy=lambda: bool(nodes.alive))
 
         def on_join(joined: JoinedNode) -> None:
-            nodes.move_to(host or joined.host)
+            nodes.move_to(how.host or joined.host)
+            nodes.watch_folder(joined.shared)
             try:
                 write_site(joined.site, folder / SITE)
             except OSError as error:
                 log(f"the site's settings cannot be stored; the last ones hold: {error.strerror}")
 
         links = GateLinks(loop, joiner, number, log, joined, on_join)
-        server = AgentServer(loop, links, nodes, (number,), boot_s, log=log)
+        server = AgentServer(loop, links, nodes, (number,), boot_s, gathers=True, log=log)
         stack.callback(server.close)
+        if how.is_transient:
+            signal.signal(signal.SIGTERM, lambda *_: server.end_soon())
         log(f"the agent of node {number} runs (process {os.getpid()})")
         server.serve()
     if links.moved:

@@ -8,13 +8,20 @@ from typing import Protocol
 
 
 class Starter(Protocol):
-    """Starts agents. Its methods are called by one thread, which may wait for them.
+    """Starts agents. Its methods may wait; `start` is called by `starts_at_once` threads, each for
+    another node, the others by one.
 
     `owns_agents` is True if agents end with the cluster: False where somebody else keeps them
     running, who would start them again.
     """
 
     owns_agents: bool
+    starts_at_once: int
+
+    @property
+    def gate_host(self) -> str:
+        """Returns the address by which the nodes reach this machine; "" if it is not known."""
+        ...
 
     def nodes(self) -> Sequence[str]:
         """Returns the names of the nodes that the engine has now. Raises DovetailError."""
