@@ -168,7 +168,7 @@ def _serve_once(
         lengths = JobLengths(recovered, store.find)
         scheduler = _scheduler(request, engine, recovered, lengths)
         meta = starting_meta(reader, scheduler.manifest_text(request.engine), engine.identity)
-        store.keep(meta | _lease_of(request))
+        store.keep({**meta, **_lease_of(request)})
         LOG.info(
             "start: preparing %s (the first time up to a minute: machine code is compiled)",
             request.policy,
