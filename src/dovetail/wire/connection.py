@@ -192,8 +192,7 @@ class LineConnection:
 
     def drop_unsent(self) -> None:
         """Forgets what is queued: the peer takes no more."""
-        # Not cleared in place: the traceback of a failed `flush` may still hold a view of it.
-        self._out = bytearray()
+        self._out.clear()
 
     def flush(self) -> None:
         """Sends of what is queued as much as the peer takes now. Raises OSError if it is gone."""
