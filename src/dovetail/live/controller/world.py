@@ -324,9 +324,7 @@ class LiveWorld:
         """Acts on a timer that is due; its number is that of a node or a job."""
         job = self._jobs.get(number)
         if timer is Timer.NODE_SILENT:
-            if self._monitor.is_overdue(number):
-                self._node_loss.declare_down(number)
-            self._monitor.watch(number)
+            self._node_loss.take_silence(number)
         elif timer is Timer.INVENTORY:
             self._monitor.request_inventory(number)
         elif timer is Timer.LEASE:
