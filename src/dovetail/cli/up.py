@@ -48,7 +48,7 @@ STEP = "start: "
 @shown_option(
     "--engine",
     default="local",
-    help="local, local:SLOTS, nodes:FILE, or emulated:NODESxGPUS[@SPEED] (synthetic jobs).",
+    help="local, local:SLOTS, nodes:FILE, ray:HOST:PORT, or emulated:NODESxGPUS[@SPEED].",
 )
 @click.option(
     "--cluster",

@@ -35,10 +35,21 @@ class _Absence:
 
 
 class StarterLoop:
-    """Starts agents and reports nodes that are gone, until it is stopped."""
+    """Starts agents and reports nodes that are gone, until it is stopped.
 
-    def __init__(self, starter: Starter, gate: Gate, words: Path) -> None:
+    `add_nodes` is called with nodes that the starter lists beside those `listed` before.
+    """
+
+    def __init__(
+        self,
+        starter: Starter,
+        gate: Gate,
+        words: Path,
+        listed: Sequence[str],
+        add_nodes: Callable[[Sequence[str]], None],
+    ) -> None:
         self._starter, self._gate, self._words = starter, gate, words
+        self._listed, self._add_nodes, self._logged = frozenset(listed), add_nodes, ""
         self._put: Callable[[Incoming], None] = lambda incoming: None
         self._names: Sequence[str] = ()
         self._absent: dict[str, _Absence] = {}
@@ -64,7 +75,9 @@ class StarterLoop:
                 self._start_absent()
                 self._report_gone()
             except DovetailError as error:
-                LOG.error("%s", error)
+                if str(error) != self._logged:
+                    self._logged = str(error)
+                    LOG.error("%s", error)
             except Exception:
                 LOG.exception("starting agents failed")
             self._stopping.wait(LOOK_S)
@@ -74,7 +87,11 @@ class StarterLoop:
         self._seen |= joined
         for name in joined:
             self._absent.pop(name, None)
-        for name in self._starter.nodes():
+        names = self._starter.nodes()
+        if new := sorted(set(names) - self._listed):
+            self._add_nodes(new)
+            self._listed |= frozenset(new)
+        for name in names:
             if name in joined or self._stopping.is_set():
                 continue
             wait_s = ABSENT_S if name in self._seen else 0.0

@@ -11,10 +11,12 @@ class Starter(Protocol):
     """Starts agents. Its methods are called by one thread, which may wait for them.
 
     `owns_agents` is True if agents end with the cluster: False where somebody else keeps them
-    running, who would start them again.
+    running, who would start them again. `lists_all` is True if a node that it does not list is none
+    of ours: False where it may be one that the engine cannot reach now.
     """
 
     owns_agents: bool
+    lists_all: bool
 
     def nodes(self) -> Sequence[str]:
         """Returns the names of the nodes that the engine has now. Raises DovetailError."""
