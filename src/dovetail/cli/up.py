@@ -25,7 +25,7 @@ from dovetail.cli.cluster_options import (
     shown_option,
 )
 from dovetail.cli.options import belief_options
-from dovetail.cli.site_options import join_settings, site_options, site_scripts
+from dovetail.cli.site_options import join_settings, site_options, site_settings, site_words
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
@@ -70,11 +70,6 @@ STEP = "start: "
 @click.option(
     "--allow-sharing-between-users", is_flag=True, help="Jobs of different users may share a GPU."
 )
-@click.option(
-    "--container-runtime",
-    type=click.Choice(["auto", "podman", "apptainer"]),
-    help="What runs jobs with a container image; remembered. [default: auto, the one found]",
-)
 @click.option("--fresh", is_flag=True, help="Ignore the options of the last `dovetail up`.")
 @click.option("--foreground", is_flag=True, help="Run in this terminal; Ctrl-C stops it.")
 @click.option("--report-fd", default=-1, hidden=True)
@@ -88,7 +83,6 @@ def up(
     allow_sharing_between_users: bool,
     fresh: bool,
     foreground: bool,
-    container_runtime: str | None,
     report_fd: int,
     **texts: Unpack[UpTexts],
 ) -> None:
@@ -121,12 +115,11 @@ def up(
         click.echo(f"options of the last start: {up_options.words(last)}", err=True)
     policy, engine = str(last.get("policy", policy)), str(last.get("engine", engine))
     site, of_run = up_options.with_recalled(last, texts)
-    share, join, scripts = allow_sharing_between_users, join_settings(site), site_scripts(site)
-    request = UpRequest(home, policy, engine, of_run, listen, share, join, scripts)
+    share, join = allow_sharing_between_users, join_settings(site)
+    nodes = site_settings(site, engine)
+    request = UpRequest(home, policy, engine, of_run, listen, share, join, nodes)
     with reporting(report_fd):
         check(request)
-    if container_runtime:
-        _choose_runtime(home, container_runtime)
     unknown = check_local(home)
     for note in (unknown, *notes_of(EngineSpec.parse(engine))):
         if note:
@@ -136,17 +129,6 @@ def up(
             _serve(request, as_json)
     else:
         _start(request, as_json)
-
-
-def _choose_runtime(home: Path, choice: str) -> None:
-    """Stores what runs containers, for the agents to read. Raises InputError if it is not here."""
-    from dovetail.live.engines.containers import check_choice, store_choice
-    from dovetail.live.system.private_file import make_private_folder
-
-    check_choice(choice)
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    make_private_folder(home / "nodes")
-    store_choice(home / "nodes", choice)
 
 
 @contextmanager
@@ -192,7 +174,7 @@ def _serve(request: UpRequest, as_json: bool) -> None:
                 "gate": request.join.gate,
                 "lease": request.join.lease,
                 **request.options,
-                **request.scripts.options,
+                **site_words(request.site),
             },
         )
         _print_up(request, server.address, as_json, os.getpid())
@@ -272,7 +254,7 @@ def _words(request: UpRequest) -> list[str]:
     words += ["--policy", request.policy, "--engine", request.engine, "--listen", request.listen]
     words += ["--gate", request.join.gate, "--lease", request.join.lease]
     words += ["--allow-sharing-between-users"] * request.share_between_users
-    for name, value in {**request.options, **request.scripts.options}.items():
+    for name, value in {**request.options, **site_words(request.site)}.items():
         for one in value if isinstance(value, tuple | list) else (value,):
             words += [f"--{name.replace('_', '-')}", str(one)]
     return words

@@ -38,7 +38,8 @@ class AgentStarter:
         """Returns how it went (`RUNS`: an agent was there already), and what to know about it."""
         try:
             join = JoinWord.parse(word, "the join word")
-            folder = agent_folder(join.fingerprint, name)
+            environment = agent_environment()
+            folder = agent_folder(environment, join.fingerprint, name)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._word = folder / "join"
             join.write(self._word)
@@ -48,7 +49,7 @@ class AgentStarter:
             done = subprocess.run(
                 [*command, "--daemon"],
                 cwd="/",
-                env=agent_environment(),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -72,17 +73,17 @@ class AgentStarter:
             self._word.unlink(missing_ok=True)
 
 
-def agent_folder(fingerprint: str, name: str) -> Path:
+def agent_folder(environment: Mapping[str, str], fingerprint: str, name: str) -> Path:
     """Returns the folder of an agent on a disk of this machine; clusters have folders of their own.
 
     It is in the home directory, or in /var/tmp where that is on another machine.
     """
-    user = pwd.getpwuid(os.geteuid())
-    place = Path(user.pw_dir) / FOLDERS
+    user = os.geteuid()
+    place = Path(environment.get("HOME") or pwd.getpwuid(user).pw_dir) / FOLDERS
     try:
         check_local(place)
     except InputError:
-        place = Path(f"/var/tmp/dovetail-{user.pw_uid}")
+        place = Path(f"/var/tmp/dovetail-{user}")
     return place / fingerprint[:CLUSTER_LETTERS] / name
 
 
