@@ -91,9 +91,10 @@ class RayMachines:
         found = []
         for entry in Path("/proc").iterdir():
             try:
-                if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
-                    if (entry / "comm").read_text().startswith(command):
-                        found.append(int(entry.name))
+                if not entry.name.isdigit() or mark not in (entry / "environ").read_bytes():
+                    continue
+                if (entry / "comm").read_text().startswith(command):
+                    found.append(int(entry.name))
             except OSError:
                 continue
         return found

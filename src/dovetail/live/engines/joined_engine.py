@@ -101,8 +101,8 @@ class JoinedEngine:
         gate = self._open_gate()
         self._write_words(gate, (*expected, CLIENT))
         if self._loop is None:
-            words = self._home / "join"
-            self._loop = StarterLoop(self._starter, gate, words, expected, self._add_nodes)
+            words, before = self._home / "join", self.names
+            self._loop = StarterLoop(self._starter, gate, words, expected, before, self._add_nodes)
         if self._registry.missing():
             LOG.info("start: waiting for the nodes %s", ", ".join(self._registry.missing()))
             self._await_nodes(gate)

@@ -19,8 +19,10 @@ from dovetail.live.join.gate import Gate
 
 LOG = logging.getLogger(__name__)
 LOOK_S = 1.0
+LOST_S = 2.0
+"""An agent that was connected is started anew after this absence: before its node is down."""
 ABSENT_S = 10.0
-"""An agent that was connected is started anew after this absence: it may be back by itself."""
+"""One of an earlier controller is left this time to call: it may run still."""
 PAUSES_S = (20.0, 40.0, 80.0, 160.0, 300.0)
 """Pauses between starts of an agent that does not join; the last one repeats."""
 GONE_EVERY_S = 10.0
@@ -37,7 +39,8 @@ class _Absence:
 class StarterLoop:
     """Starts agents and reports nodes that are gone, until it is stopped.
 
-    `add_nodes` is called with nodes that the starter lists beside those `listed` before.
+    `add_nodes` is called with nodes that the starter lists beside those `listed`;
+    `before` are nodes that had joined an earlier controller.
     """
 
     def __init__(
@@ -46,10 +49,12 @@ class StarterLoop:
         gate: Gate,
         words: Path,
         listed: Sequence[str],
+        before: Sequence[str],
         add_nodes: Callable[[Sequence[str]], None],
     ) -> None:
         self._starter, self._gate, self._words = starter, gate, words
         self._listed, self._add_nodes, self._logged = frozenset(listed), add_nodes, ""
+        self._before = frozenset(before)
         self._put: Callable[[Incoming], None] = lambda incoming: None
         self._names: Sequence[str] = ()
         self._absent: dict[str, _Absence] = {}
@@ -94,7 +99,7 @@ class StarterLoop:
         for name in names:
             if name in joined or self._stopping.is_set():
                 continue
-            wait_s = ABSENT_S if name in self._seen else 0.0
+            wait_s = LOST_S if name in self._seen else ABSENT_S if name in self._before else 0.0
             absence = self._absent.setdefault(name, _Absence(now + wait_s))
             if now >= absence.next_s:
                 absence.next_s = now + PAUSES_S[min(absence.starts, len(PAUSES_S) - 1)]
