@@ -9,10 +9,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from dovetail.core.errors import DovetailError
 from patience import is_there
 from ray_machines import HEAD, RayCluster, RayMachines
 
@@ -80,7 +82,7 @@ def _train_over_deaths(cluster: RayCluster) -> None:
     # A node that joins Ray later is one of ours.
     cluster.slots["n3"] = 1
     ray.start("n3", 1)
-    cluster.until(lambda: cluster.states().get("n3") == "up", "the new node is up")
+    cluster.until(lambda: _is_up(cluster, "n3"), "the new node is up")
 
     cluster.go_on("elastic")
     (end,) = cluster.client.wait(job, timeout_s=240.0)
@@ -92,6 +94,12 @@ def _train_over_deaths(cluster: RayCluster) -> None:
         "so do the actors",
     )
     assert not list(cluster.root.glob("n*/.dovetail-agents/*/*/join")), "and the join words go"
+
+
+def _is_up(cluster: RayCluster, name: str) -> bool:
+    with suppress(DovetailError):  # raised while the controller takes the new node in
+        return cluster.states().get(name) == "up"
+    return False
 
 
 def test_a_ray_without_authentication_is_refused(root: Path) -> None:

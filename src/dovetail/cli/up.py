@@ -48,7 +48,8 @@ STEP = "start: "
 @shown_option(
     "--engine",
     default="local",
-    help="local, local:SLOTS, nodes:FILE, ray:HOST:PORT, or emulated:NODESxGPUS[@SPEED].",
+    help="local, local:SLOTS, slurm, ray:HOST:PORT, nodes:FILE, or emulated:NODESxGPUS[@SPEED] "
+    "(synthetic jobs).",
 )
 @click.option(
     "--cluster",

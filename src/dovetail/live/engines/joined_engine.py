@@ -12,11 +12,12 @@ from time import monotonic
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges.protocols import Incoming, NodesChanged
-from dovetail.live.engines.engine_spec import RAY, EngineSpec
+from dovetail.live.engines.engine_spec import RAY, SLURM, EngineSpec
 from dovetail.live.engines.node_registry import NodeRegistry
 from dovetail.live.engines.starter_loop import StarterLoop
 from dovetail.live.engines.starters.none import NoStarter
 from dovetail.live.engines.starters.ray import RayStarter
+from dovetail.live.engines.starters.srun import SrunStarter
 from dovetail.live.engines.starters.starter import Starter
 from dovetail.live.join.gate import BACKLOG, ClientServer, Gate
 from dovetail.live.join.identity import ControllerIdentity
@@ -176,7 +177,7 @@ class JoinedEngine:
         """Writes the join words of nodes, and of clients."""
         folder = self._home / "join"
         make_private_folder(folder)
-        host = self._host or socket.gethostname()
+        host = self._host or self._starter.gate_host or socket.gethostname()
         for name in names:
             secret = self._identity.secret_of(name)
             word = JoinWord(host, gate.address[1], self._identity.fingerprint, name, secret)
@@ -245,6 +246,8 @@ class GatePost:
 
 def starter_of(spec: EngineSpec, home: Path) -> Starter:
     """Returns what starts the agents of an engine. Raises InputError."""
+    if spec.kind == SLURM:
+        return SrunStarter(home, spec.slots)
     if spec.kind == RAY:
         return RayStarter(spec.target, home)
     return NoStarter(Path(spec.target))

@@ -13,6 +13,7 @@ class NoStarter:
 
     owns_agents = False
     lists_all = True
+    gate_host = ""
 
     def __init__(self, file: Path) -> None:
         self._file = file

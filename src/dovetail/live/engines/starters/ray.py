@@ -48,6 +48,11 @@ class RayStarter:
         self._cluster = ""
         self._told: set[str] = set()
 
+    @property
+    def gate_host(self) -> str:
+        """Returns the address of this machine in Ray, "" before Ray has answered."""
+        return self._connection.here if self._connection is not None else ""
+
     def nodes(self) -> Sequence[str]:
         """Returns the names of the nodes, the last known while Ray does not answer.
 

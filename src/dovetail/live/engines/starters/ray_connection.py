@@ -43,13 +43,17 @@ class RayNode:
 
 
 class RayConnection:
-    """A driver that runs, until it is closed or Ray ends it."""
+    """A driver that runs, until it is closed or Ray ends it.
+
+    `here` is the address of this machine for other nodes of Ray, once the nodes are known.
+    """
 
     def __init__(self, address: str, log: Path) -> None:
         self._address = address
         self._process = _started(DRIVER, address, log, {"RAY_AUTH_MODE": "token"})
         self._changed = threading.Condition()
         self._nodes: tuple[RayNode, ...] | None = None
+        self.here = ""
         self._failure: tuple[str, str] | None = None
         self._answers: dict[int, tuple[str, str]] = {}
         self._numbers = itertools.count()
@@ -114,6 +118,7 @@ class RayConnection:
     def _take(self, said: Mapping[str, object]) -> None:
         if isinstance(nodes := said.get("nodes"), list):
             self._nodes = tuple(RayNode(**node) for node in nodes)
+            self.here = str(said["here"])
         elif "id" in said:
             self._answers[int(str(said["id"]))] = str(said["how"]), str(said["detail"])
         else:

@@ -128,10 +128,11 @@ def _list(say: Say) -> None:
     """Says which nodes are alive, again and again; nothing while Ray does not know."""
     import ray
 
+    here = ray.util.get_node_ip_address()
     while True:
         try:
             alive = [node for node in ray.nodes() if node["Alive"]]
-            say({"nodes": [_node(node) for node in alive]})
+            say({"nodes": [_node(node) for node in alive], "here": here})
         except Exception:
             traceback.print_exc()
         sleep(LOOK_S)
