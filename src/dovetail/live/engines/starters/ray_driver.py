@@ -131,21 +131,23 @@ def _list(say: Say) -> None:
     here = ray.util.get_node_ip_address()
     while True:
         try:
-            alive = [node for node in ray.nodes() if node["Alive"]]
-            say({"nodes": [_node(node) for node in alive], "here": here})
+            # Ray writes some names of fields both ways.
+            nodes = [{name.lower(): v for name, v in node.items()} for node in ray.nodes()]
+            alive = [_node(node) for node in nodes if node["alive"]]
+            say({"nodes": alive, "here": here})
         except Exception:
             traceback.print_exc()
         sleep(LOOK_S)
 
 
 def _node(node: Mapping[str, object]) -> Mapping[str, object]:
-    resources = node["Resources"]
+    resources = node["resources"]
     assert isinstance(resources, Mapping)
     return {
-        "id": node["NodeID"],
-        "name": node.get("NodeName", ""),
-        "host": node["NodeManagerHostname"],
-        "address": node["NodeManagerAddress"],
+        "id": node["nodeid"],
+        "name": node.get("nodename", ""),
+        "host": node["nodemanagerhostname"],
+        "address": node["nodemanageraddress"],
         "gpus": float(resources.get("GPU", 0.0)),
         "cpus": float(resources.get("CPU", 0.0)),
     }
