@@ -9,8 +9,9 @@ from pathlib import Path
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 
-LOCAL, EMULATED, NODES, SLURM, RAY = "local", "emulated", "nodes", "slurm", "ray"
-JOINED = (NODES, SLURM, RAY)
+LOCAL, EMULATED, NODES, SSH = "local", "emulated", "nodes", "ssh"
+SLURM, RAY = "slurm", "ray"
+JOINED = (NODES, SSH, SLURM, RAY)
 """The engines whose nodes are other machines."""
 SPEED_MAX = 100_000.0
 NODES_MAX, SLOTS_MAX = 64, 1024
@@ -18,7 +19,7 @@ NODES_MAX, SLOTS_MAX = 64, 1024
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """The parsed text of an engine: `local:2x4`, `emulated:16x8@60`, `nodes:FILE`, `slurm`,
+    """The parsed text of an engine: `local:2x4`, `emulated:16x8@60`, `ssh:FILE`, `slurm`,
     `ray:HOST:PORT`.
 
     `target` is what follows the kind of an engine whose nodes join: a file, or an address.
@@ -46,7 +47,7 @@ class EngineSpec:
 
 
 def _unknown(text: str) -> InputError:
-    mend = "as in local, local:4, local:2x2, emulated:4x4@60, nodes:FILE, slurm, ray:HOST:PORT"
+    mend = "as in local, local:4, emulated:4x4@60, nodes:FILE, ssh:FILE, slurm, ray:HOST:PORT"
     return InputError("--engine", f"cannot read '{text}'", mend)
 
 
@@ -108,6 +109,7 @@ PARSERS: Mapping[str, Callable[[str, str], EngineSpec]] = {
     LOCAL: _local,
     EMULATED: _emulated,
     NODES: _of_file,
+    SSH: _of_file,
     SLURM: _slurm,
     RAY: _of_ray,
 }

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import sleep, time
+from types import FrameType
 
 from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import Cluster
@@ -30,6 +32,7 @@ from dovetail.live.engines.engine import Engine, open_engine
 from dovetail.live.engines.engine_spec import EngineSpec
 from dovetail.live.engines.joined_engine import JoinSettings
 from dovetail.live.engines.local_engine import check_sockets
+from dovetail.live.join.shared_folder import declare
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
@@ -80,6 +83,7 @@ class UpRequest:
     share_between_users: bool = False
     join: JoinSettings = field(default_factory=JoinSettings)
     site: SiteSettings = field(default_factory=SiteSettings)
+    jobs: str = ""
 
 
 def check(request: UpRequest) -> None:
@@ -192,7 +196,9 @@ def _make_folder(request: UpRequest) -> Folder:
     check_local(folder.home)
     check_sockets(folder.home, EngineSpec.parse(request.engine))
     folder.make()
-    return folder
+    if request.jobs:
+        declare(folder.home, Path(request.jobs))
+    return Folder(request.home)
 
 
 def _check_new(folder: Folder) -> None:
@@ -282,13 +288,44 @@ def _control(
         server = Server(handler, folder.socket, token=folder.token() if request.listen else "")
         stack.callback(server.stop)
         server.start(request.listen)
-        engine.serve_clients(server.serve_remote)
-        stack.callback(engine.serve_clients, None)
+        stack.enter_context(_serving_engine(engine, server, intake))
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
         ready(server)
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
         run_loop(world, WatchdogPolicy(scheduler.policy, watchdog), memory=world.memory)
         LOG.info("controller %d ends as requested", recovered.epoch)
+
+
+@contextmanager
+def _serving_engine(engine: Engine, server: Server, intake: Intake) -> Iterator[None]:
+    """Serves clients of other machines, and the end of the allocation if there is one."""
+    engine.serve_clients(server.serve_remote)
+    try:
+        with saving_on_term(intake) if engine.ends_with_controller else nullcontext():
+            yield
+    finally:
+        engine.serve_clients(None)
+
+
+@contextmanager
+def saving_on_term(intake: Intake) -> Iterator[None]:
+    """Makes the jobs save on SIGTERM, as before the end of an allocation; a second one ends."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def save() -> None:
+        LOG.info("SIGTERM: jobs save, and the controller ends")
+        intake.request("down", argument="save", key=secrets.token_hex(16))
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, before)
+        # Not here: this thread may be in the middle of anything that a request needs.
+        threading.Thread(target=save, name="save", daemon=True).start()
+
+    signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _rules_of(request: UpRequest, engine: Engine) -> Rules:

@@ -37,6 +37,7 @@ class RayStarter:
 
     owns_agents = True
     lists_all = False
+    starts_at_once = 16
 
     def __init__(self, address: str, home: Path) -> None:
         check_installed(address)

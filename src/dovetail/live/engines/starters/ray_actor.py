@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.join.word import JoinWord
+from dovetail.live.system.daemon import RUNS_ALREADY
 from dovetail.live.system.file_system import check_local
 
 AGENT_S = 150.0
@@ -23,6 +24,10 @@ STARTED, RUNS, FAILED = "started", "runs", "failed"
 FOLDERS = ".dovetail-agents"
 """In the home directory; below it a folder for each cluster and node."""
 CLUSTER_LETTERS = 12
+SWEPT = (
+    "its raylet ends what workers leave behind; start it without"
+    " RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper"
+)
 
 
 class AgentStarter:
@@ -60,8 +65,8 @@ class AgentStarter:
         except (OSError, subprocess.SubprocessError, DovetailError) as error:
             return FAILED, str(error)
         if done.returncode == 0:
-            return STARTED, ""
-        if "run here already" in done.stderr:
+            return (FAILED, SWEPT) if _is_swept(folder) else (STARTED, "")
+        if RUNS_ALREADY in done.stderr:
             return RUNS, f"{folder}/agent.log"
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         why = lines[-1].removeprefix("dovetail: ") if lines else f"exit code {done.returncode}"
@@ -111,6 +116,15 @@ def _be_as_raylet() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, raylet))
     # Of this thread, from which the agent is forked.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _is_swept(folder: Path) -> bool:
+    """True if the raylet has become the parent of an agent: it will end it with the next sweep."""
+    with suppress(OSError, ValueError, IndexError):
+        agent = int((folder / "agent.lock").read_text(encoding="ascii"))
+        stat = Path(f"/proc/{agent}/stat").read_text(encoding="utf-8", errors="replace")
+        return int(stat.rpartition(")")[2].split()[1]) == os.getppid() != 1
+    return False
 
 
 def _raylet() -> int:

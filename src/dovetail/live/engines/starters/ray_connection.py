@@ -58,7 +58,8 @@ class RayConnection:
         self._answers: dict[int, tuple[str, str]] = {}
         self._numbers = itertools.count()
         self._has_ended = False
-        threading.Thread(target=self._read, name="ray", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name="ray", daemon=True)
+        self._reader.start()
 
     @property
     def has_ended(self) -> bool:
@@ -104,13 +105,15 @@ class RayConnection:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._reader.join(CLOSE_S)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            with suppress(ValueError), self._changed:
-                self._take(json.loads(line))
-                self._changed.notify_all()
+        with self._process.stdout as said:
+            for line in said:
+                with suppress(ValueError), self._changed:
+                    self._take(json.loads(line))
+                    self._changed.notify_all()
         with self._changed:
             self._has_ended = True
             self._changed.notify_all()
