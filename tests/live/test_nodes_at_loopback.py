@@ -30,11 +30,10 @@ UP = dict.fromkeys(HOSTS, "up")
 class SshCluster(JoinedCluster):
     """Its agents are started by ssh, from an sshd that listens on the address of each node."""
 
-    engine = "ssh"
-
     def __init__(self, root: Path) -> None:
         super().__init__(root, dict.fromkeys(HOSTS, 1), HOSTS)
         self.machines = SshMachines(root / "ssh", list(HOSTS.values()))
+        self.engine = f"ssh:{self.file}"
         self.environment["PATH"] = self.machines.path
         self.file.write_text("".join(self._entry(name) for name in HOSTS))
 
