@@ -35,7 +35,7 @@ FOUND_IN = {
     "any inventory counts": 30,
     "no lineage": 51,
     "a job trains on without anybody": 4,
-    "absence proves an end": 95,
+    "absence proves an end": 149,
     "a node is missed once": 24,
     "a number starts again": 2,
     "gone is believed at once": 276,
