@@ -183,6 +183,8 @@ def name(node: int) -> str:
 
 def play_agents(home: Path, nodes: int, orders: Connection) -> None:
     """Plays the agents of all nodes; orders are nodes that die, or the wish to know the usage."""
+    # A session of its own gets a share of the CPU of its own, as other machines have theirs.
+    os.setsid()
     table = JobTable.build([], np.empty(0), np.empty(0, np.int64))
     options = live_options(Cluster.uniform(nodes, GPUS), {})
     played = ManyNodes(nodes, GPUS, jobs=table, physics=live_physics(table, options), steps_max=20)

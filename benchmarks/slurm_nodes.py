@@ -78,17 +78,20 @@ class Cluster:
         return dict(line.split()[:2] for line in said.stdout.splitlines())
 
 
-def free_port() -> int:
-    """Returns a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Returns different ports that nobody listens on."""
+    with ExitStack() as stack:
+        probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+        for probe in probes:
+            stack.enter_context(probe)
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def start(folder: Path, nodes: int, timeout_s: int, stack: ExitStack) -> Cluster:
     """Starts a cluster, which ends with the stack."""
     host = socket.gethostname().partition(".")[0]
-    text = CONFIGURATION.format(host=host, port=free_port(), folder=folder, timeout=timeout_s)
-    ports = [free_port() for _ in range(nodes)]
+    own, *ports = free_ports(1 + nodes)
+    text = CONFIGURATION.format(host=host, port=own, folder=folder, timeout=timeout_s)
     rows = [
         f"NodeName=n{n} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=1000"
         for n, port in enumerate(ports)
