@@ -29,6 +29,7 @@ from dovetail.live.edges.protocols import StoreError
 from dovetail.live.edges.virtual_time import VirtualClock
 from dovetail.live.emulation.synthetic import SwitchCosts
 from dovetail.live.jobs.lifecycle import State
+from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.intake import Intake
 from dovetail.wire.agent import AgentReport, WorkerEnded
@@ -158,6 +159,30 @@ def test_down_drain_lets_jobs_end_and_starts_no_more(stage: Make) -> None:
     assert s.states() == {1: State.COMPLETED, 2: State.PENDING}
     s.play(60.0)
     assert s.states() == {1: State.COMPLETED, 2: State.COMPLETED}
+
+
+def test_down_save_frees_all_gpus_and_the_next_controller_goes_on(stage: Make) -> None:
+    s = stage(nodes=1, gpus=2)
+    s.submit(1.0, duration_s=30.0)
+    s.submit(1.5, duration_s=30.0, requeue=False)
+    s.submit(2.0, duration_s=30.0)
+    s.ask(11.0, "down", argument="save")
+    s.play(100.0)
+    assert s.states() == {1: State.PENDING, 2: State.RUNNING, 3: State.PENDING}
+    assert s.line.now < 20.0, "it did not wait for the end of any job"
+    assert [f.why for f in s.of(1) if isinstance(f, Stopped)] == ["saved for the next controller"]
+    s.play(200.0)
+    assert set(s.states().values()) == {State.COMPLETED}
+    assert len(s.starts(2)) == 1, "a job that is never requeued ran on"
+
+
+def test_down_save_waits_for_no_worker_on_a_node_that_is_down(stage: Make) -> None:
+    s = stage(nodes=2, gpus=1, rules=replace(RULES, leases_s=(600.0, 600.0)))
+    s.submit(1.0, duration_s=300.0, gpus=2)
+    s.at(5.0, lambda: s.deaf.add(0))
+    s.ask(30.0, "down", argument="save")
+    s.play(200.0)
+    assert s.line.now < 60.0
 
 
 @pytest.mark.parametrize("policy", ["max-min", "afs-p", "srtf"])
@@ -753,3 +778,22 @@ def test_a_dependent_hopes_again_when_the_job_it_needs_begins_anew() -> None:
     assert s.record(2).reason == "Dependency"
     s.play(30.0)
     assert s.states() == {1: State.COMPLETED, 2: State.COMPLETED}
+
+
+def test_a_job_is_reckoned_with_on_the_gpus_that_there_are() -> None:
+    """Its record keeps what it asked for: when nodes have joined, it may have more."""
+    stage = Stage("max-min", nodes=1, gpus=2, stands=True)
+    stage.submit(1.0, gpus=1, min_gpus=1, max_gpus=1_000_000, duration_s=500.0)
+    stage.play(20.0)
+    assert stage.world is not None
+    assert list(stage.world._tables.state.jobs.max_gpus) == [2]
+    assert gpus_of(stage.record(1)) == 2
+    grown = Stage("max-min", nodes=4, gpus=2, database=stage.database, stands=True)
+    grown.line.now = 30.0
+    grown.play(60.0)
+    assert gpus_of(grown.record(1)) == 8
+
+
+def gpus_of(record: JobRecord) -> int:
+    assert record.placement is not None
+    return record.placement.gpus

@@ -40,6 +40,7 @@ from dovetail.live.controller.progress_reports import ProgressReports
 from dovetail.live.controller.reconciler import Reconciler
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.recovery import Recovery
+from dovetail.live.controller.report_guard import ReportGuard
 from dovetail.live.controller.status_publisher import StatusPublisher
 from dovetail.live.controller.terminations import Terminations
 from dovetail.live.controller.timers import Timer, Timers
@@ -67,6 +68,7 @@ from dovetail.live.workers.node_addresses import NodeAddresses
 from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import AgentReport
 
+SAVED = "saved for the next controller"
 DRAINING_DOWN = "the cluster stops when its running jobs have ended, and starts none"
 """Why the log has a refused plan instead of a decision after `down --drain`."""
 
@@ -99,8 +101,7 @@ class LiveWorld:
         self._gangs = gangs = LiveGangs(launches, rules, NodeAddresses(dict(enumerate(names))))
         self._log = log = InstantLog(jobs, state)
         self._tables = tables = RecordedTables(state, log)
-        self._timers = timers = Timers()
-        gpus = GpuMap(state, jobs)
+        self._timers, gpus = (timers := Timers()), GpuMap(state, jobs)
         self._outbox = outbox = Outbox(jobs, gangs, gpus, timers, edges.post, rules, epoch)
         self._monitor = monitor = NodeMonitor(tables, log, outbox, timers, rules, epoch)
         self._drains = drains = Drains(jobs, tables, log, gpus, monitor, policy.powers)
@@ -120,7 +121,8 @@ class LiveWorld:
             jobs, gangs, tables, gpus, monitor, faults, name_of(policy), rules.publish_every_s
         )
         self._reports = reports = AgentReports(
-            jobs, gangs, tables, gpus, log, members, terminations, leases, publisher, outbox
+            *(jobs, gangs, tables, gpus, log, members, terminations, leases, publisher, outbox),
+            ReportGuard(jobs, tables, gpus, monitor, outbox),
         )
         self._node_loss = NodeLoss(
             jobs, gangs, tables, gpus, members, terminations, leases, reports, policy
@@ -132,7 +134,7 @@ class LiveWorld:
             jobs, gangs, tables, gpus, members, admission, terminations, events, leases, outbox
         )
         self._idle = JobUsage(jobs, tables, log, outbox, terminations, rules)
-        self._late, self._leaving, self._emptying = list[Incoming](), False, False
+        self._late, self._leaving, self._emptying = list[Incoming](), False, ""
         self._because: tuple[object, ...] | None = None
         self._time_written_s = self._ask_s = tables.now
         log.fact(ControllerChanged(tables.now, epoch, RECOVERING, spell(policy)))
@@ -184,6 +186,8 @@ class LiveWorld:
     def advance(self, until: float) -> bool:
         """Moves to the next instant that concerns the policy; False when the controller stops."""
         while True:
+            if self._emptying == "save" and self._gangs.settled:
+                self._save_jobs()
             # Before the entry: the decision of this instant, or the recovery, has touched gangs.
             self._reconciler.reconcile()
             self._settle_nodes()
@@ -253,9 +257,17 @@ class LiveWorld:
         if self._emptying and not any(
             job.is_placed or (job.gang is not None and job.gang.roster.workers)
             for job in self._jobs
+            # One that is never requeued has nothing to come back for: it runs on.
+            if job.spec.requeue or not (self._emptying == "save" and job.is_placed)
         ):
             self._leaving = True
         return self._leaving
+
+    def _save_jobs(self) -> None:
+        """Makes all jobs that may be requeued save, leave their GPUs and wait again."""
+        for job in list(self._jobs):
+            if job.is_placed and job.spec.requeue:
+                self._admission.requeue(job, SAVED)
 
     # Messages.
 
@@ -297,8 +309,8 @@ class LiveWorld:
                 self._drains.remove(request.node, note.gpu)
             self._log.answer(request.seq)
         elif request.verb == "down":
-            if request.argument == "drain":
-                self._emptying = True
+            if request.argument in ("drain", "save"):
+                self._emptying = request.argument
                 self._monitor.drain_all()
             else:
                 self._leaving = True
@@ -312,9 +324,7 @@ class LiveWorld:
         """Acts on a timer that is due; its number is that of a node or a job."""
         job = self._jobs.get(number)
         if timer is Timer.NODE_SILENT:
-            if self._monitor.is_overdue(number):
-                self._node_loss.declare_down(number)
-            self._monitor.watch(number)
+            self._node_loss.take_silence(number)
         elif timer is Timer.INVENTORY:
             self._monitor.request_inventory(number)
         elif timer is Timer.LEASE:

@@ -30,6 +30,7 @@ from dovetail.live.engines.site_scripts import JobScripts, read_site
 from dovetail.live.engines.task_environment import NAMES, task_environment
 from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.jobs.lineage import lineage_folder
+from dovetail.live.join.shared_folder import SharedFolder
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.lease import Lease
@@ -376,6 +377,11 @@ class LocalNodes:
         """Sets the address of the nodes: workers that start from now on meet there."""
         for setting, ports in self._addressed:
             setting.host = ports.host = host
+
+    def watch_folder(self, shared: SharedFolder | None) -> None:
+        """Looks after the folder that the cluster's nodes share, none if they share none."""
+        for health in self._healths:
+            health.watch_folder(shared)
 
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
         """Passes an order to the agent of a node."""

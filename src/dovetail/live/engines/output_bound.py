@@ -37,10 +37,9 @@ class OutputBound:
         self._look_s = now + LOOK_S
         outputs = set(files())
         most_bytes = self._most_bytes() if outputs else 0
-        large = [file for file in sorted(outputs) if _size(file) > most_bytes] if most_bytes else []
-        if large:
+        if most_bytes:
             self._thread = threading.Thread(
-                target=_shorten_all, args=(large, most_bytes), name="output", daemon=True
+                target=_shorten_all, args=(sorted(outputs), most_bytes), name="output", daemon=True
             )
             self._thread.start()
 
@@ -55,7 +54,8 @@ def _size(file: Path) -> int:
 def _shorten_all(files: Iterable[Path], most_bytes: int) -> None:
     for file in files:
         try:
-            shorten(file, most_bytes)
+            if _size(file) > most_bytes:
+                shorten(file, most_bytes)
         except OSError as error:
             LOG.warning("%s is too large and could not be shortened: %s", file, error.strerror)
 
