@@ -96,7 +96,7 @@ class ManyNodes(EmulatedNodes):
         while True:
             self._loop.wait(min(self.next_due() - self.clock(), 0.5 / count))
             self.route(self.tick(self.clock()))
-            self._beat()
+            self.beat()
 
     def clock(self) -> float:
         """Returns the time of the nodes."""
@@ -117,16 +117,16 @@ class ManyNodes(EmulatedNodes):
         """Returns the agent of a node that has not died."""
         return self._nodes[node].agent
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
         """Lets every node that is due send its line of this second, one after the other."""
         count, now = len(self._nodes), self.clock()
         first, last = int(self._beaten_s * count), int(now * count)
+        self._beaten_s = now
         for n in range(max(first, last - count), last):
             node = n % count
             if self._nodes[node].agent is not None:
                 self._servers[node].publish(self._servers[node]._nodes.heartbeats(now))
                 self._servers[node]._source.turn()
-        self._beaten_s = now
 
     def _obey(self, order: object, orders: Connection) -> None:
         if isinstance(order, range):
@@ -145,7 +145,8 @@ class OneOf:
     number: int
 
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
-        """Passes an order to the agent."""
+        """Passes an order to the agent. Others must be heard however many orders there are."""
+        self.all.beat()
         return self.all.route(self.all.handle(node, order, now), own=node)
 
     def heartbeats(self, now: float) -> list[AgentReport]:
