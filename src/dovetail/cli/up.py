@@ -327,11 +327,17 @@ def down(home: Path, as_json: bool, drain: bool, save: bool) -> int:
     elif drain or not running:
         click.echo("the controller is stopped; no job is running")
     else:
-        jobs = f"{counted(running, 'job')} {'continues' if running == 1 else 'continue'}"
-        click.echo(f"the controller is stopped; {jobs} to run until the next dovetail up")
-        if lease := up_options.lease_of(home.expanduser()):
-            click.echo(f"without one, jobs on other machines end in {lease}, their nodes' lease")
+        click.echo(_left_running(running, home.expanduser()))
     return 0
+
+
+def _left_running(running: int, home: Path) -> str:
+    """Returns what becomes of jobs that run on without a controller."""
+    jobs = f"{counted(running, 'job')} {'continues' if running == 1 else 'continue'}"
+    said = f"the controller is stopped; {jobs} to run until the next dovetail up"
+    lease = up_options.lease_of(home)
+    ends = f"\nwithout one, jobs on other machines end in {lease}, their nodes' lease"
+    return said + (ends if lease else "")
 
 
 def _await_end(home: Path, patience_s: float | None) -> None:
