@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from dovetail.core.errors import InputError, nearest
-from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
+from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec, UserLimits
 
 UP, DRAINING, DOWN = "up", "draining", "down"
 ISLAND = "island"
@@ -114,6 +114,7 @@ class Cluster:
     qos: tuple[QosSpec, ...] = ()
     reservations: tuple[ReservationSpec, ...] = ()
     states: tuple[tuple[int, str], ...] = field(default=())
+    users: tuple[UserLimits, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.groups or sum(g.nodes * g.gpus_per_node for g in self.groups) < 1:
