@@ -19,6 +19,7 @@ import click
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
+    from dovetail.live.access.user_list import StoredUsers
     from dovetail.live.engines.agent_server import EngineNodes
     from dovetail.live.engines.engine import EngineSpec
     from dovetail.live.node.transport import EventLoop
@@ -39,7 +40,10 @@ STEPS_MAX = 20
 @click.option("--engine", required=True, help="As for up.")
 @click.option("--given", default="{}", help="Options of the speed of synthetic jobs, as JSON.")
 @click.option("--daemon", is_flag=True, help="Continue in the background once it listens.")
-def agent(home: Path, engine: str, given: str, daemon: bool) -> None:
+@click.option(
+    "--users", type=click.Path(path_type=Path), help="As for up: run jobs as their submitters."
+)
+def agent(home: Path, engine: str, given: str, daemon: bool, users: Path | None) -> None:
     """Run the agents of all nodes of an engine; `dovetail up` starts it.
 
     \b
@@ -50,12 +54,28 @@ def agent(home: Path, engine: str, given: str, daemon: bool) -> None:
     from dovetail.live.system.private_file import check_home, make_private_folder
 
     words = EngineSpec.parse(engine)
-    check_home(home)
-    make_private_folder(home / "nodes")
+    if users is None:
+        check_home(home)
+        make_private_folder(home / "nodes")
+    file = _user_file(home, users)
     if daemon:
-        _detach(home, lambda ready: _serve(home, engine, words, given, ready))
+        _detach(home, lambda ready: _serve(home, engine, words, given, ready, file))
     else:
-        _serve(home, engine, words, given, lambda: None)
+        _serve(home, engine, words, given, lambda: None, file)
+
+
+def _user_file(home: Path, users: Path | None) -> StoredUsers | None:
+    """Returns the users of a cluster; the home is that of `up --users`, `agent` in it is ours."""
+    from dovetail.live.access.shared_home import SharedHome
+    from dovetail.live.access.user_list import ROOT, StoredUsers
+
+    if users is None:
+        return None
+    if os.geteuid() != ROOT:
+        raise InputError("--users", "only root may run jobs as other users", "start it as root")
+    file = StoredUsers(users)
+    SharedHome(home.absolute().parent).make(file.users().controller)
+    return file
 
 
 def _detach(home: Path, serve: Callable[[Callable[[], None]], None]) -> None:
@@ -117,7 +137,12 @@ def _redirect(log: Path) -> None:
 
 
 def _serve(
-    home: Path, engine: str, words: EngineSpec, given: str, ready: Callable[[], None]
+    home: Path,
+    engine: str,
+    words: EngineSpec,
+    given: str,
+    ready: Callable[[], None],
+    users: StoredUsers | None,
 ) -> None:
     from dovetail.files.whole_file import PRIVATE, write_whole
     from dovetail.live.engines.agent_server import AgentServer
@@ -139,10 +164,18 @@ def _serve(
         if words.kind == EMULATED:
             nodes, count = _emulated(words, json.loads(given))
         else:
-            nodes, count = _local(home, words, loop, clock)
+            nodes, count = _local(home, words, loop, clock, users)
         stack.callback(nodes.close)
+        controller_uid = -1 if users is None else users.users().controller.uid
         server = AgentServer(
-            loop, control_socket(home), nodes, count, clock, speed=words.speed, log=_log
+            loop,
+            control_socket(home),
+            nodes,
+            count,
+            clock,
+            speed=words.speed,
+            log=_log,
+            controller_uid=controller_uid,
         )
         stack.callback(server.close)
         runs = {"engine": engine, "given": json.loads(given), "wire": WIRE_VERSION}
@@ -176,13 +209,19 @@ def _lock(home: Path) -> int:
 
 
 def _local(
-    home: Path, words: EngineSpec, loop: EventLoop, clock: Callable[[], float]
+    home: Path,
+    words: EngineSpec,
+    loop: EventLoop,
+    clock: Callable[[], float],
+    users: StoredUsers | None,
 ) -> tuple[EngineNodes, int]:
+    from functools import partial
     from hashlib import sha256
 
     from dovetail.live.engines.cgroup import MEMORY, PREFIX, SHARE, ControlGroups
     from dovetail.live.engines.engine import devices_of, notes_of
-    from dovetail.live.engines.local import LocalNodes
+    from dovetail.live.engines.local import LocalNodes, LocalProcessSettings
+    from dovetail.live.engines.user_processes import UserJobs, UserProcessSettings
 
     devices = devices_of(words)
     for note in notes_of(words):
@@ -194,11 +233,17 @@ def _local(
             _log(f"control groups are unavailable: limits on {what} are not enforced")
     if groups.tracking is None:
         _log("control groups are unavailable: processes that leave their session outlive their job")
-    if os.geteuid() == 0:
+    settings: Callable[..., LocalProcessSettings] = LocalProcessSettings
+    if users is not None:
+        jobs = UserJobs(users.users, home.absolute().parent / "jobs", _log)
+        settings = partial(UserProcessSettings, jobs)
+    elif os.geteuid() == 0:
         _log("jobs run as root, the owner of this folder")
     folders = [home / "nodes" / str(node) for node in range(len(devices))]
+    # Below the home of several users only root and the controller can write anyway.
+    outside = home if users is None else None
     try:
-        nodes = LocalNodes(folders, devices, loop, clock, groups, home)
+        nodes = LocalNodes(folders, devices, loop, clock, groups, outside, settings=settings)
     except DovetailError:
         groups.close()
         raise

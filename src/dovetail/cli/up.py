@@ -21,6 +21,7 @@ from dovetail.cli.cluster_options import (
     INTERRUPTED,
     asks_a_cluster,
     client_of,
+    controller_folder,
     counted,
     shown_option,
 )
@@ -28,6 +29,7 @@ from dovetail.cli.options import belief_options
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
+    from dovetail.live.client.client import Client
     from dovetail.live.server.server import Server
     from dovetail.live.serving.serve import UpRequest
     from dovetail.study.option_texts import OptionTexts
@@ -68,6 +70,12 @@ STEP = "start: "
 @click.option(
     "--allow-sharing-between-users", is_flag=True, help="Jobs of different users may share a GPU."
 )
+@click.option(
+    "--users",
+    default="",
+    metavar="FILE",
+    help="TOML file of who may use the cluster; jobs run as their submitters. [default: its owner]",
+)
 @click.option("--fresh", is_flag=True, help="Ignore the options of the last `dovetail up`.")
 @click.option("--foreground", is_flag=True, help="Run in this terminal; Ctrl-C stops it.")
 @click.option("--report-fd", default=-1, hidden=True)
@@ -79,6 +87,7 @@ def up(
     engine: str,
     listen: str,
     allow_sharing_between_users: bool,
+    users: str,
     fresh: bool,
     foreground: bool,
     report_fd: int,
@@ -90,8 +99,11 @@ def up(
     jobs stay in the queue, running jobs continue. `dovetail down` stops it.
 
     The options about speeds apply until jobs are measured. Options default to those of the last
-    `dovetail up` of the same folder; --fresh restores the defaults. --listen and
+    `dovetail up` of the same folder; --fresh restores the defaults. --listen, --users and
     --allow-sharing-between-users are not remembered.
+
+    With --users, start it as root: it starts the agent, which runs jobs as their submitters, and
+    goes on as the account that the file names.
 
     \b
     Example:
@@ -101,6 +113,7 @@ def up(
     from dovetail.live.engines.engine import EngineSpec, notes_of
     from dovetail.live.server.server import loopback_address
     from dovetail.live.serving.serve import UpRequest, check
+    from dovetail.live.serving.shared_start import check_as_controller
 
     if listen and not loopback_address(listen)[1]:
         raise InputError(f"--listen {listen}", "it needs a port", "as in 127.0.0.1:7077")
@@ -109,15 +122,16 @@ def up(
     file = option_texts.get("cluster", "")
     option_texts["cluster"] = str(Path(file).absolute()) if file else ""
     context = click.get_current_context()
-    last = {} if fresh else up_options.recalled(home, context)
+    last = {} if fresh else up_options.recalled(controller_folder(home), context)
     policy, engine = str(last.get("policy", policy)), str(last.get("engine", engine))
     remembered = {name: value for name, value in last.items() if name not in ("policy", "engine")}
     texts = cast("OptionTexts", {**option_texts, "profiles": profiles, **remembered})
     if last:
         click.echo(f"options of the last start: {up_options.words(last)}", err=True)
-    request = UpRequest(home, policy, engine, texts, listen, allow_sharing_between_users)
+    users = str(Path(users).absolute()) if users else ""
+    request = UpRequest(home, policy, engine, texts, listen, allow_sharing_between_users, users)
     with reporting(report_fd):
-        check(request)
+        (check_as_controller if users else check)(request)
     for note in notes_of(EngineSpec.parse(engine)):
         click.echo(f"note: {note}", err=True)
     if foreground:
@@ -159,7 +173,8 @@ def _serve(request: UpRequest, as_json: bool) -> None:
 
     def ready(server: Server) -> None:
         up_options.keep(
-            request.home, {"policy": request.policy, "engine": request.engine, **request.options}
+            request.folder.home,
+            {"policy": request.policy, "engine": request.engine, **request.options},
         )
         _print_up(request, server.address, as_json, os.getpid())
 
@@ -172,10 +187,9 @@ def _start(request: UpRequest, as_json: bool) -> None:
     Raises DovetailError, or InputError if the controller rejects its options.
     """
     from dovetail.live.client.client import Client, NoController
-    from dovetail.live.store.folder import Folder
     from dovetail.live.system.private_file import open_private
 
-    log = Folder(request.home).log
+    log = request.folder.log
     report = os.memfd_create("dovetail-up")
     with open(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as out:
         began = out.tell()
@@ -235,6 +249,7 @@ def _words(request: UpRequest) -> list[str]:
     words = ["up", "--fresh", "--foreground", "--home", str(request.home)]
     words += ["--policy", request.policy, "--engine", request.engine, "--listen", request.listen]
     words += ["--allow-sharing-between-users"] * request.share_between_users
+    words += ["--users", request.users] if request.users else []
     for name, value in request.options.items():
         for one in value if isinstance(value, tuple | list) else (value,):
             words += [f"--{name.replace('_', '-')}", str(one)]
@@ -255,11 +270,12 @@ def _print_up(request: UpRequest, address: str, as_json: bool, pid: int) -> None
     if as_json:
         click.echo(json.dumps({"home": str(request.home), "pid": pid, "address": address}))
         return
+    token = request.folder.home / "token"
     is_default = request.home == Path(DEFAULT_HOME).expanduser()
     where = "" if is_default else f" --home {request.home}"
     click.echo(f"{request.engine} is up with {request.policy}; stop it with: dovetail down{where}")
     if address:
-        click.echo(f"the controller listens on {address}; the token is in {request.home / 'token'}")
+        click.echo(f"the controller listens on {address}; the token is in {token}")
 
 
 @click.command("down")
@@ -280,7 +296,7 @@ def down(home: Path, as_json: bool, drain: bool) -> int:
     running = sum(counts.get(state, 0) for state in ("RUNNING", "CONFIGURING"))
     client.down(drain=drain)
     try:
-        _await_end(home.expanduser(), None if drain else STOP_S)
+        _await_end(client, None if drain else STOP_S)
     except KeyboardInterrupt:
         drains = "; the controller starts no more jobs and stops after the running jobs"
         click.echo(f"\ndovetail: stopped waiting{drains if drain else ''}", err=True)
@@ -295,16 +311,25 @@ def down(home: Path, as_json: bool, drain: bool) -> int:
     return 0
 
 
-def _await_end(home: Path, patience_s: float | None) -> None:
-    """Returns when the lock of the folder is free. Raises DovetailError after `patience_s`."""
-    from dovetail.live.store.folder import Folder
-
+def _await_end(client: Client, patience_s: float | None) -> None:
+    """Returns when the controller has ended. Raises DovetailError after `patience_s`."""
     deadline = None if patience_s is None else monotonic() + patience_s
-    while True:
+    while _runs(client):
+        if deadline is not None and monotonic() > deadline:
+            raise DovetailError("the controller did not stop; see its log")
+        sleep(POLL_S)
+
+
+def _runs(client: Client) -> bool:
+    """True while the controller has the lock of its folder, or answers if we may not look there."""
+    from dovetail.live.client.client import NoController
+    from dovetail.live.system.file_lock import is_locked
+
+    try:
+        return is_locked(controller_folder(client.home) / "lock")
+    except PermissionError:
         try:
-            Folder(home).lock().release()
-            return
-        except InputError:
-            if deadline is not None and monotonic() > deadline:
-                raise DovetailError("the controller did not stop; see its log") from None
-            sleep(POLL_S)
+            client.ping()
+        except NoController:
+            return False
+        return True

@@ -79,14 +79,14 @@ class TenantLimits:
         """Yields the labels on which limits depend."""
         cluster = self._cluster
         owners: tuple[AccountSpec | QosSpec, ...] = (*cluster.accounts, *cluster.qos)
-        by_user = any(_limits_users(spec) for spec in owners)
+        by_user = bool(cluster.users) or any(_limits_users(spec) for spec in owners)
         if any(q.quota_gpus or q.limits for q in cluster.queues):
             yield "queue"
         if any(a.max_gpus or a.max_gpus_per_user for a in cluster.accounts) or self._reserved:
             yield "account"
         if any(q.max_gpus or _limits_users(q) for q in cluster.qos):
             yield "qos"
-        if by_user or self._reserved or any(u.max_gpus or u.max_jobs for u in cluster.users):
+        if by_user or self._reserved:
             yield "user"
         if self._reserved:
             yield "reservation"

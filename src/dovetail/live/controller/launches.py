@@ -15,10 +15,11 @@ SHELL = ("/bin/sh",)
 """The interpreter of a script whose first line has none."""
 
 
-def launcher_in(folder: Path) -> Callable[[int, JobSpec], StartWorker]:
+def launcher_in(folder: Path, *, has_users: bool = False) -> Callable[[int, JobSpec], StartWorker]:
     """Returns the function that makes launches; `folder` has a folder for each job by number.
 
-    A script is the file `script` there, run by the interpreter of its first line.
+    A script is the file `script` there, run by the interpreter of its first line. With users its
+    text travels, since the folder is its owner's.
     """
 
     def launch(number: int, spec: JobSpec) -> StartWorker:
@@ -40,6 +41,7 @@ def launcher_in(folder: Path) -> Callable[[int, JobSpec], StartWorker]:
             slurm_variables=spec.slurm_variables,
             slurm_ntasks=spec.tasks if spec.ntasks else 0,
             retries=spec.retries,
+            script=spec.script if has_users else "",
         )
 
     return launch

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from dovetail.live.node.transport import TO_AGENTS, Addressed, Dismiss, EventLoop, LineChannel
 from dovetail.live.system.private_file import is_gone
-from dovetail.live.system.unix_socket import is_same_user, listen, remove_socket
+from dovetail.live.system.unix_socket import is_same_user, listen, peer_uid, remove_socket
 from dovetail.wire.agent import REPORTS, AgentOrder, AgentReport
 from dovetail.wire.codec import WireError
 
@@ -62,7 +62,10 @@ class EngineNodes(Protocol):
 
 
 class AgentServer:
-    """Serves controllers until it is dismissed. `speed` is cluster seconds per second."""
+    """Serves controllers until it is dismissed. `speed` is cluster seconds per second.
+
+    A controller runs as the same user, or as the one of `controller_uid` if that is set.
+    """
 
     def __init__(
         self,
@@ -74,10 +77,12 @@ class AgentServer:
         *,
         speed: float = 1.0,
         log: Callable[[str], None] = lambda text: None,
+        controller_uid: int = -1,
     ) -> None:
+        self._controller_uid = controller_uid
         self._loop, self._path, self._nodes, self._clock = loop, path, nodes, clock
         self._count, self._speed, self._log = count, speed, log
-        self._server = listen(path)
+        self._server = listen(path, for_all=controller_uid >= 0)
         self._server.setblocking(False)
         self._inode = path.stat().st_ino
         self._links: list[_Controller] = []
@@ -154,8 +159,8 @@ class AgentServer:
             link, _ = self._server.accept()
         except OSError:
             return
-        if not is_same_user(link):
-            self._log("another user connected and was refused")
+        if not is_same_user(link) and peer_uid(link) != self._controller_uid:
+            self._log(f"another user (uid {peer_uid(link)}) connected and was refused")
             link.close()
             return
         self._links.append(_Controller(self, link))

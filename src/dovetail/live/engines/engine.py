@@ -172,10 +172,11 @@ class Engine:
         self.cluster = cluster_of(self._spec)
         self.speed = self._spec.speed
         self.paced = self._spec.kind == EMULATED
+        self._options: tuple[str, ...] = ()
 
     def start_agents(self) -> None:
         """Starts the agents, unless they run. Raises InputError, DovetailError."""
-        check_home(self._home)
+        self._check_home()
         give_up_s = time.monotonic() + UP_WITHIN_S
         while not (self._is_same() if is_running(self._home) else self._start()):
             # Another process of agents is starting or ending.
@@ -183,10 +184,15 @@ class Engine:
                 raise DovetailError(f"the agents did not come up within {UP_WITHIN_S:g} s")
             time.sleep(AGAIN_S)
 
+    def _check_home(self) -> None:
+        """Raises InputError unless the folder is ours alone."""
+        check_home(self._home)
+
     def _start(self) -> bool:
         """Starts the process of the agents; False if another one was faster."""
         command = [sys.executable, "-m", "dovetail", "agent", "--daemon"]
         options = ["--home", str(self._home), "--engine", self._text, "--given", self._given]
+        options += self._options
         try:
             process = subprocess.run(
                 [*command, *options],

@@ -41,7 +41,12 @@ NOT_PASSED_ON = (
 
 
 class LocalProcessSettings(ProcessSettings):
-    """The environment of workers, and what bounds them, on the devices of one node."""
+    """The environment of workers, and what bounds them, on the devices of one node.
+
+    `uids` says as whom each worker runs; None: all as the user of this process.
+    """
+
+    uids: Mapping[tuple[int, int], int] | None = None
 
     def __init__(
         self,
@@ -76,6 +81,7 @@ class LocalProcessSettings(ProcessSettings):
             prepared["lease"] = str(self._lease.path)
         environment = prepared["environment"] = {
             **self._inherited,
+            **self._of_user(order),
             "PYTHONUNBUFFERED": "1",
             "PWD": order.workdir,
             **dict(order.environment),
@@ -96,6 +102,10 @@ class LocalProcessSettings(ProcessSettings):
         environment.setdefault("OMP_NUM_THREADS", str(len(cores)) if len(slots) > 1 else "1")
         prepared["cores"], prepared["cgroups"] = cores, self._groups.make(*_bounds(order))
         return prepared
+
+    def _of_user(self, order: StartWorker) -> Mapping[str, str]:
+        """Returns the variables that depend on the user as whom a worker runs."""
+        return {}
 
     def _trains(self, order: StartWorker, token: str) -> dict[str, str]:
         folder = lineage_folder(Path(order.folder), order.lineage)
@@ -209,6 +219,7 @@ class LocalNodes:
     """The agents of the nodes that this machine plays, usually one.
 
     With `leased` their workers end when no controller is heard; `clock` is then `boot_s`.
+    `settings` makes the settings of the workers of each node.
     """
 
     def __init__(
@@ -221,8 +232,9 @@ class LocalNodes:
         home: Path | None = None,
         *,
         leased: bool = False,
+        settings: Callable[..., LocalProcessSettings] = LocalProcessSettings,
     ) -> None:
-        self._leased = leased
+        self._leased, self._settings = leased, settings
         self._clock, self._loop, self._home = clock, loop, home
         self._reports: list[AgentReport] = []
         self._groups = groups
@@ -240,10 +252,13 @@ class LocalNodes:
         def receive(job: int, worker: int, message: FromWorker) -> None:
             self._reports += self.agents[node].receive(job, worker, message, self._clock())
 
-        hub = WorkerHub(self._loop, socket, self._clock, receive)
         release = GpuRelease.open(devices.names) if devices.are_gpus else None
         lease = StoredLease(folder / "lease.json") if self._leased else None
-        setting = LocalProcessSettings(devices, socket, self._groups, release=release, lease=lease)
+        setting = self._settings(devices, socket, self._groups, release=release, lease=lease)
+        if setting.uids is not None:
+            # Workers of several users must reach the socket in it.
+            folder.chmod(0o711)
+        hub = WorkerHub(self._loop, socket, self._clock, receive, setting.uids)
         launcher = ProcessLauncher(folder / "workers", setting, hub.send, hub.drain, self._home)
         fence = StoredFence(folder / "fence.json")
         agent = Agent(node, devices.names, launcher, fence=fence, lease=lease)

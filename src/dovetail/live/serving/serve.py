@@ -21,16 +21,20 @@ from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.policy import name_of, spell
+from dovetail.live.access.shared_home import SharedHome
+from dovetail.live.access.user_list import StoredUsers, read_user_list
 from dovetail.live.controller.job_folders import JobFolders
 from dovetail.live.controller.watchdog import Watchdog, WatchdogPolicy
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import MEASURED, Edges, Incoming, StoredState
 from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
 from dovetail.live.engines.engine import Engine, EngineSpec, check_sockets
+from dovetail.live.engines.shared_engine import SharedEngine
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
-from dovetail.live.server.server import Server, user_name
+from dovetail.live.server.server import Handler, Server, UserAdmission, user_name
+from dovetail.live.server.user_guard import UserGuard
 from dovetail.live.serving.period import starting_meta
 from dovetail.live.serving.scheduler import JobLengths, Scheduler, build_scheduler
 from dovetail.live.serving.warm_up import warm_up
@@ -73,12 +77,26 @@ class UpRequest:
     options: OptionTexts
     listen: str = ""
     share_between_users: bool = False
+    users: str = ""
+
+    @property
+    def folder(self) -> Folder:
+        """Returns the folder of the controller: a part of the home if several users share it."""
+        return SharedHome(self.home).folder if self.users else Folder(self.home)
+
+    @property
+    def engine_here(self) -> Engine:
+        """Returns the engine. Raises InputError."""
+        given = dict(self.options)
+        if self.users:
+            return SharedEngine(self.engine, SharedHome(self.home), Path(self.users), given)
+        return Engine(self.engine, self.folder.home, given)
 
 
 def check(request: UpRequest) -> None:
     """Raises InputError for a request that cannot work; starts nothing."""
     folder = _make_folder(request)
-    engine = Engine(request.engine, folder.home, dict(request.options))
+    engine = request.engine_here
     cluster = _with_tenants(request, engine, 0.0)
     scheduler = build_scheduler(request.policy, cluster, request.options, stated_s=lambda job: 0.0)
     if ignored := unheeded(cluster, scheduler.policy):
@@ -109,7 +127,7 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
         stack.callback(lock.release)
         _end_without(folder.home / "lock")
         LOG.info("start: opening the store of jobs")
-        engine = Engine(request.engine, folder.home, dict(request.options))
+        engine = request.engine_here
         _check_new(folder)
         committer = GroupCommit(Database(folder.store))
         stack.callback(committer.close)
@@ -147,8 +165,11 @@ def _with_tenants(request: UpRequest, engine: Engine, now_s: float) -> Cluster:
 
 def _make_folder(request: UpRequest) -> Folder:
     """Makes and returns the folder of a cluster; makes nothing for a request that cannot work."""
-    folder = Folder(request.home)
-    check_sockets(folder.home, EngineSpec.parse(request.engine))
+    folder, agents = request.folder, request.home
+    if request.users:
+        agents = SharedHome(request.home).agent
+        SharedHome(request.home).check(read_user_list(Path(request.users)).controller)
+    check_sockets(agents, EngineSpec.parse(request.engine))
     folder.make()
     return folder
 
@@ -221,23 +242,20 @@ def _control(
             lengths.note(incoming)
             inbox.put(incoming)
 
-        cluster, policy = scheduler.options.cluster, scheduler.policy
+        users = StoredUsers(Path(request.users)) if request.users else None
         intake = Intake(
-            store.committer, clock=clock, cluster=cluster, put=put, home=folder.home, policy=policy
+            store.committer,
+            clock=clock,
+            cluster=scheduler.options.cluster,
+            put=put,
+            home=folder.home if users is None else request.home,
+            policy=scheduler.policy,
+            submitted_max=_submitted_max(users),
         )
-        pong = PingReply(
-            pid=os.getpid(),
-            epoch=recovered.epoch,
-            version=__version__,
-            policy=spell(scheduler.policy),
-            engine=request.engine,
-            forecast=scheduler.options.forecast,
-            now_s=clock.now(),
-            speed=engine.speed,
-        )
+        pong = _pong(request, recovered.epoch, scheduler, clock.now(), engine.speed)
         info = ServerInfo(pong, folder, engine.paced)
         handler = RequestHandler(info, intake, lambda: world.status, clock.now)
-        server = Server(handler, folder.socket, token=folder.token() if request.listen else "")
+        server = _server(request, folder, handler, users)
         stack.callback(server.stop)
         server.start(request.listen)
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
@@ -245,6 +263,40 @@ def _control(
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
         run_loop(world, WatchdogPolicy(scheduler.policy, watchdog), memory=world.memory)
         LOG.info("controller %d ends as requested", recovered.epoch)
+
+
+def _pong(
+    request: UpRequest, epoch: int, scheduler: Scheduler, now_s: float, speed: float
+) -> PingReply:
+    return PingReply(
+        pid=os.getpid(),
+        epoch=epoch,
+        version=__version__,
+        policy=spell(scheduler.policy),
+        engine=request.engine,
+        forecast=scheduler.options.forecast,
+        now_s=now_s,
+        speed=speed,
+    )
+
+
+def _submitted_max(users: StoredUsers | None) -> Callable[[str], int]:
+    """Returns how many jobs each user may have in the queue, as a function of their name."""
+    return lambda user: 0 if users is None else users.users().most_submitted(user)
+
+
+def _server(
+    request: UpRequest, folder: Folder, handler: Handler, users: StoredUsers | None
+) -> Server:
+    """Returns the server; with users it also listens where everybody may connect."""
+    token = folder.token() if request.listen else ""
+    if users is None:
+        return Server(handler, folder.socket, token=token)
+    guard = UserGuard(handler, users.users, folder.store)
+    door = UserAdmission(
+        SharedHome(request.home).socket, lambda user: users.users().why_not_admitted(user)
+    )
+    return Server(guard, folder.socket, token=token, door=door)
 
 
 def _scheduler(
