@@ -55,8 +55,23 @@ LOOK_S = 1.0
 """How often a keeper looks whether the lease of its node is over, or a container takes a signal."""
 REMOVAL_S, REMOVAL_LOOK_S = 60.0, 0.02
 """How long the removal of a container may take, and how often a keeper looks whether it ended."""
+USERS_UMASK = 0o022
+"""What files of other users than the keeper's begin with, as after a login."""
 RESCAN_S, RESCAN_S_MAX = 0.1, 1.0
 """How long killed orphans may take to exit before others are looked for: at first, and at most."""
+
+
+class WorkerUser(TypedDict):
+    """As whom a worker runs, if not as the user of its keeper, who is root then.
+
+    The text `script`, if there is one, is written to `path` as that user.
+    """
+
+    uid: int
+    gid: int
+    groups: list[int]
+    script: str
+    path: str
 
 
 class KeeperOrder(TypedDict):
@@ -81,6 +96,7 @@ class KeeperOrder(TypedDict):
     lease_over_s: NotRequired[float]
     removal: NotRequired[list[str]]
     began: NotRequired[str]
+    run_as: NotRequired[WorkerUser]
 
 
 def main(folder: str, lock: int) -> None:
@@ -308,12 +324,16 @@ def exec_worker(order: KeeperOrder, keeper: int, tell: int) -> None:
         # A group of its own, so that signals to the worker never reach the keeper.
         os.setsid()
         os.write(tell, b".")
+        # Before anything else of the user: what the worker forks inherits the mark.
+        set_mark(order["mark"])
+        bound_process(order)
+        if "run_as" in order:
+            become(order["run_as"])
+        # Only now: the kernel takes it back from a process that changes its user.
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != keeper:
             # The keeper died before prctl, so no signal will come.
             os._exit(CANNOT_RUN)
-        # Before anything else of the user: what the worker forks inherits the mark.
-        set_mark(order["mark"])
         set_up_process(order)
         for number in (KILL, *PASSED_ON, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
@@ -350,18 +370,8 @@ def report_failure(tell: int, why: str) -> None:
         os.write(2, f"dovetail: {why}\n".encode("utf-8", "replace"))
 
 
-def set_up_process(order: KeeperOrder) -> None:
-    """Sets directory, output, OOM priority, cores and control groups of this process."""
-    os.chdir(order["workdir"])
-    output = open_output(order["output"], order.get("output_outside", ""))
-    kind = os.fstat(output).st_mode
-    if not (stat.S_ISREG(kind) or stat.S_ISCHR(kind)):
-        raise ValueError(f"{order['output']}: output goes to a file")
-    os.set_blocking(output, True)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+def bound_process(order: KeeperOrder) -> None:
+    """Sets OOM priority, cores and control groups of this process."""
     # When memory runs out the kernel should kill workers before keepers and agents.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
@@ -373,7 +383,48 @@ def set_up_process(order: KeeperOrder) -> None:
             file.write("0")
 
 
-def open_output(path: str, home: str) -> int:
+def become(user: WorkerUser) -> None:
+    """Makes this process run as a user for good. Raises OSError, ValueError.
+
+    Groups first, then gid and uid with their saved values, so that nothing leads back. All that
+    follows is done with the rights of the user: links in paths lead no further than these.
+    """
+    if user["uid"] == 0 or user["gid"] == 0 or 0 in user["groups"]:
+        raise ValueError("no worker runs as root, or in its group")
+    os.setgroups(user["groups"])
+    os.setresgid(user["gid"], user["gid"], user["gid"])
+    os.setresuid(user["uid"], user["uid"], user["uid"])
+    os.umask(USERS_UMASK)
+
+
+def write_script(path: str, text: str) -> None:
+    """Writes the script of a job, whole: other workers of the job may do the same now."""
+    draft = f"{path}.{os.getpid()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(draft, flags, 0o700), "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(draft, path)
+
+
+def set_up_process(order: KeeperOrder) -> None:
+    """Sets directory and output of this process; its script is there then."""
+    os.chdir(order["workdir"])
+    user = order.get("run_as")
+    mode = 0o600 if user is None else 0o640
+    output = open_output(order["output"], order.get("output_outside", ""), mode)
+    kind = os.fstat(output).st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISCHR(kind)):
+        raise ValueError(f"{order['output']}: output goes to a file")
+    os.set_blocking(output, True)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    if user is not None and user["script"]:
+        write_script(user["path"], user["script"])
+
+
+def open_output(path: str, home: str, mode: int) -> int:
     """Opens the file that a worker writes to. Raises ValueError if it is in the cluster's home.
 
     It was outside when the job was submitted; links in its path may have changed since. An empty
@@ -384,7 +435,7 @@ def open_output(path: str, home: str) -> int:
     try:
         if home and is_below(os.readlink(f"/proc/self/fd/{parent}"), home):
             raise ValueError(f"{path}: output does not go into the folder of the cluster")
-        return os.open(os.path.basename(path), flags, 0o600, dir_fd=parent)
+        return os.open(os.path.basename(path), flags, mode, dir_fd=parent)
     except OSError as error:
         error.filename = path
         raise

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
+
+from dovetail.live.system.private_file import open_owned
 
 LAST_BYTES, LAST_LINES = 1 << 14, 60
 """A launcher (torchrun, accelerate) writes a page of its own after the error of its worker."""
@@ -18,20 +19,17 @@ def output_size(workdir: str, output: str) -> int:
         return 0
 
 
-def last_lines(workdir: str, output: str, begin: int) -> str:
-    """Returns the last lines from an offset on; empty if it is no regular file. Raises OSError.
+def last_lines(workdir: str, output: str, begin: int, owner: int = -1) -> str:
+    """Returns the last lines from an offset on. Raises OSError, also if it is no plain file.
 
-    An earlier worker wrote the bytes before the offset.
+    An earlier worker wrote the bytes before the offset. With an `owner` (a uid) only a file of that
+    user is read.
     """
-    file = os.open(
-        Path(workdir, output), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    )
+    file = open_owned(Path(workdir, output), owner)
     try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            return ""
+        size = os.fstat(file).st_size
         # A file that was emptied since has new content from its beginning.
-        begin = max(begin if begin <= status.st_size else 0, status.st_size - LAST_BYTES)
+        begin = max(begin if begin <= size else 0, size - LAST_BYTES)
         text = os.pread(file, LAST_BYTES, begin)
     finally:
         os.close(file)

@@ -119,6 +119,7 @@ class LocalEngine:
         self.is_known = True
         self.names: tuple[str, ...] = ()
         self.leases_s: tuple[float, ...] = ()
+        self._agent_options: tuple[str, ...] = ()
 
     def prepare(self, *, keeps_nodes: bool) -> None:
         """Does nothing: what this machine has is known."""
@@ -135,7 +136,7 @@ class LocalEngine:
 
     def start_agents(self) -> None:
         """Starts the agents, unless they run. Raises InputError, DovetailError."""
-        check_home(self._home)
+        self._check_home()
         give_up_s = time.monotonic() + UP_WITHIN_S
         while not (self._is_same() if is_running(self._home) else self._start()):
             # Another process of agents is starting or ending.
@@ -143,10 +144,15 @@ class LocalEngine:
                 raise DovetailError(f"the agents did not come up within {UP_WITHIN_S:g} s")
             time.sleep(AGAIN_S)
 
+    def _check_home(self) -> None:
+        """Raises InputError unless the folder is ours alone."""
+        check_home(self._home)
+
     def _start(self) -> bool:
         """Starts the process of the agents; False if another one was faster."""
         command = [sys.executable, "-m", "dovetail", "local-agents", "--daemon"]
         options = ["--home", str(self._home), "--engine", self._text, "--given", self._given]
+        options += self._agent_options
         try:
             process = subprocess.run(
                 [*command, *options],

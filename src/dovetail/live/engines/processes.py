@@ -5,7 +5,8 @@ number of its keeper and, in the end, its exit code. A later agent finds them th
 the lock of its folder while it lives, so that no other process with the same number is taken for
 it; signals go through a descriptor of the process, never by number.
 
-Workers run as the user who runs the agent, with no more and no fewer rights.
+Workers run as the user who runs the agent, with no more and no fewer rights, unless the settings
+say otherwise (`user_processes`).
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ class ProcessSettings:
     def must_wait(self, order: StartWorker) -> str:
         """Returns what a worker must wait for before it is started, empty if for nothing."""
         return ""
+
+    def make_folder(self, order: StartWorker) -> None:
+        """Makes the folder of a worker's job, if it is not there. Raises OSError, ValueError."""
+        Path(order.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def prepare(self, order: StartWorker, token: str, folder: Path) -> KeeperOrder:
         """Returns what the keeper of a worker needs; `token` is the worker's secret.
@@ -212,7 +217,7 @@ class ProcessLauncher:
                 os.close(file)
 
     def _write(self, folder: Path, order: StartWorker, token: str, now: float) -> None:
-        Path(order.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._setting.make_folder(order)
         folder.mkdir(mode=0o700)
         prepared = self._setting.prepare(order, token, folder)
         own = Path(order.output).parent == Path(order.folder)
@@ -345,7 +350,9 @@ def _found_no_room(folder: Path, end: WorkerExit) -> bool:
         return False
     try:
         order = json.loads((folder / "order.json").read_bytes())
-        text = last_output.last_lines(order["workdir"], order["output"], int(order["output_from"]))
+        owner = int(order.get("run_as", {}).get("uid", -1))
+        begin = int(order["output_from"])
+        text = last_output.last_lines(order["workdir"], order["output"], begin, owner)
     except (OSError, ValueError, KeyError, TypeError):
         return False
     return tells_of_no_room(text)
