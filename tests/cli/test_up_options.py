@@ -8,6 +8,7 @@ import pytest
 from command_runner import Shell
 
 from dovetail.cli import up, up_options
+from dovetail.cli.site_options import site_words
 from dovetail.live.serving.serve import UpRequest
 
 
@@ -27,7 +28,7 @@ def wishes(monkeypatch: pytest.MonkeyPatch) -> list[UpRequest]:
     def start(request: UpRequest, as_json: bool) -> None:
         found.append(request)
         used = {"policy": request.policy, "engine": request.engine, **request.options}
-        up_options.keep(request.home, {**used, **request.scripts.options})
+        up_options.keep(request.home, {**used, **site_words(request.site)})
 
     monkeypatch.setattr(up, "_start", start)
     return found
@@ -58,8 +59,8 @@ def test_the_sites_options_are_remembered_in_their_own_words(
     assert (
         "--output-max 64M --reclaim-idle 1800s" in again.err and "--epilog /bin/true" in again.err
     )
-    assert wishes[1].scripts == wishes[0].scripts
-    assert (wishes[0].scripts.output_bytes_max, wishes[0].scripts.reclaim_idle_s) == (2**26, 1800.0)
+    assert wishes[1].site == wishes[0].site
+    assert (wishes[0].site.output_bytes_max, wishes[0].site.reclaim_idle_s) == (2**26, 1800.0)
 
 
 @pytest.mark.parametrize("kept", ["{", "[]", '{"policy": 3}', '{"colour": "red"}'])
@@ -75,7 +76,7 @@ def test_a_damaged_file_of_options_is_named(
 def test_every_option_of_up_is_kept_or_asked_for_each_time() -> None:
     names = {p.name for p in up.up.params}
     each_time = {"home", "as_json", "listen", "allow_sharing_between_users", "fresh", "users"}
-    each_time |= {"foreground", "report_fd", "container_runtime"}
+    each_time |= {"foreground", "report_fd"}
     assert names == {*up_options.REMEMBERED, *each_time}
 
 

@@ -4,12 +4,14 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from signal import SIGKILL, SIGTERM
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.live.node.agent import KILL_AGAIN_S, REPEAT_S, START_AGAIN_S, Agent
 from dovetail.live.node.fence import JOBS_KEPT, Fence, add, contains
 from dovetail.live.node.launcher import (
+    LEFT,
     LOST_BY_NODE,
     NEVER_STARTED,
     AdoptedWorker,
@@ -45,6 +47,7 @@ from dovetail.wire.worker import (
     Saved,
     ToWorker,
     Training,
+    WorkerLeft,
 )
 
 LAUNCH = (("program",), "/job", "/job/out", "/job")
@@ -325,6 +328,31 @@ def test_a_newer_controller_decides_anew_about_a_start_that_waits() -> None:
     stage.waits_for = ""
     assert agent.tick(START_AGAIN_S) == [] and stage.starts == []
     assert do(agent, epoch=2, start=start())[0].started is not None
+
+
+def test_a_start_that_waits_since_before_its_node_was_lost_is_dropped() -> None:
+    """Its job may have been started elsewhere: no inventory had shown it."""
+    agent, stage = waiting()
+    do(agent, hail=InventoryRequest(1, 5, void_before=4))
+    stage.waits_for = ""
+    assert agent.tick(START_AGAIN_S) == [] and stage.starts == []
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_the_end_of_a_worker_that_left_says_so_itself(later: bool) -> None:
+    """The report that it left may be lost, and then 0 would mean that its job is done."""
+    agent, stage = scene()
+    do(agent, start=start())
+    agent.receive(1, 0, WorkerLeft(1, 20), 1.0)
+    if later:
+        launch, exit_ = stage.alive[1, 0], WorkerExit(1, 0, 0)
+        adopted = AdoptedWorker(launch, "secret", 0.0, exit_, tuple(stage.kept))
+        agent, stage = scene(from_before=[adopted])
+    else:
+        stage.end(1, 0, 0)
+    ended = [r.ended for r in agent.tick(2.0) if r.ended is not None]
+    assert [end.why for end in ended] == [LEFT]
+    assert [row.why for row in agent.inventory().workers] == [LEFT]
 
 
 def test_nothing_that_waits_is_started_when_the_cluster_goes_down() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from dovetail.core.units import NEVER_S
 from dovetail.live.jobs.record import GangMember
+from dovetail.live.node.launcher import LEFT
 from dovetail.live.workers.first_worker import FirstWorker
 from dovetail.live.workers.gang import make_gang
 from dovetail.live.workers.gang_events import (
@@ -867,9 +868,10 @@ def test_who_left_though_it_is_wanted_has_not_done_what_there_was_to_do() -> Non
     table.enter(1, 0, 1, now=1.0)
     table.orders(1.0)
     table.heard()
-    for worker in (0, 1):
-        table.say(worker, 2.0, left=WorkerLeft(1, 20))
-        table.end(worker, 0, 2.5)
+    table.say(0, 2.0, left=WorkerLeft(1, 20))
+    table.end(0, 0, 2.5)
+    # The report that the other left is lost: its end says it as well.
+    table.end(1, 0, 2.5, why=LEFT)
     assert [type(news) for news in table.heard()] == [WorkerEnded, WorkerEnded]
 
 

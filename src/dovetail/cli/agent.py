@@ -133,6 +133,8 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, host: str) ->
     from dovetail.live.engines.controller_links import GateLinks
     from dovetail.live.engines.local import boot_s
     from dovetail.live.engines.open_nodes import open_nodes
+    from dovetail.live.engines.site_scripts import FILE as SITE
+    from dovetail.live.engines.site_scripts import write_site
     from dovetail.live.node.transport import EventLoop
     from dovetail.live.system.daemon import log
 
@@ -146,7 +148,15 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, host: str) ->
         place = folder / "node"
         nodes = open_nodes(folder, [place], [devices], loop, boot_s, log, first=number, leased=True)
         stack.callback(nodes.close)
-        links = GateLinks(loop, joiner, number, log, joined, lambda own: nodes.move_to(host or own))
+
+        def on_join(joined: JoinedNode) -> None:
+            nodes.move_to(host or joined.host)
+            try:
+                write_site(joined.site, folder / SITE)
+            except OSError as error:
+                log(f"the site's settings cannot be stored; the last ones hold: {error.strerror}")
+
+        links = GateLinks(loop, joiner, number, log, joined, on_join)
         server = AgentServer(loop, links, nodes, (number,), boot_s, log=log)
         stack.callback(server.close)
         log(f"the agent of node {number} runs (process {os.getpid()})")

@@ -15,7 +15,7 @@ from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
     from dovetail.live.engines.joined_engine import JoinSettings
-    from dovetail.live.engines.site_scripts import NodeScripts
+    from dovetail.wire.site import SiteSettings
 
 OUTPUT_BYTES_MIN = 64 << 10
 IDLE_S_MIN = 60.0
@@ -74,6 +74,12 @@ _OPTIONS = (
         metavar="TIME",
         help="Take back GPUs that a job has not used for so long, as in 30m; 0: never.",
     ),
+    click.option(
+        "--container-runtime",
+        type=click.Choice(["auto", "podman", "apptainer"]),
+        default="auto",
+        help="What runs jobs with a container image; auto: the one found on the node.",
+    ),
 )
 
 
@@ -89,6 +95,7 @@ class SiteTexts(TypedDict):
     script_limit: float
     output_max: str
     reclaim_idle: str
+    container_runtime: str
 
 
 def site_options(command: F) -> F:
@@ -98,19 +105,50 @@ def site_options(command: F) -> F:
     return command
 
 
-def site_scripts(texts: SiteTexts) -> NodeScripts:
-    """Returns the scripts that the options name. Raises InputError for one that cannot run."""
-    from dovetail.live.engines.site_scripts import NodeScripts
+def site_settings(texts: SiteTexts, engine: str) -> SiteSettings:
+    """Returns what the options set for all nodes of an engine. Raises InputError.
 
-    return NodeScripts(
-        _script("--health-check", texts["health_check"]),
-        _script("--prolog", texts["prolog"]),
-        _script("--epilog", texts["epilog"]),
+    The scripts and the runtime are those of the nodes: on other machines they cannot be looked at.
+    """
+    from dovetail.live.engines.containers import check_choice
+    from dovetail.live.engines.engine_spec import EngineSpec
+    from dovetail.wire.site import SiteSettings
+
+    script = _script_there if EngineSpec.parse(engine).joins else _script_here
+    if not EngineSpec.parse(engine).joins:
+        check_choice(texts["container_runtime"])
+    return SiteSettings(
+        script("--health-check", texts["health_check"]),
+        script("--prolog", texts["prolog"]),
+        script("--epilog", texts["epilog"]),
         texts["health_every"],
         texts["script_limit"],
         _size_bytes(texts["output_max"]),
         _idle_s(texts["reclaim_idle"]),
+        texts["container_runtime"],
     )
+
+
+def site_words(site: SiteSettings) -> dict[str, str | float]:
+    """Returns the options that give these settings."""
+    return {
+        "health_check": site.health_check,
+        "health_every": site.health_every_s,
+        "prolog": site.prolog,
+        "epilog": site.epilog,
+        "script_limit": site.script_limit_s,
+        "output_max": _size_text(site.output_bytes_max),
+        "reclaim_idle": f"{site.reclaim_idle_s:g}s" if site.reclaim_idle_s else "0",
+        "container_runtime": site.container_runtime,
+    }
+
+
+def _size_text(size_bytes: int) -> str:
+    """Returns a size as the option gives it: `1G`."""
+    for unit, each in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if size_bytes and size_bytes % each == 0:
+            return f"{size_bytes // each}{unit}"
+    return str(size_bytes)
 
 
 def join_settings(texts: SiteTexts) -> JoinSettings:
@@ -154,7 +192,13 @@ def _size_bytes(text: str) -> int:
     return most_bytes
 
 
-def _script(option: str, text: str) -> str:
+def _script_there(option: str, text: str) -> str:
+    if text and not text.startswith("/"):
+        raise InputError(f"{option} {text}", "nodes of other machines need the whole path")
+    return text
+
+
+def _script_here(option: str, text: str) -> str:
     if not text:
         return ""
     path = Path(text).expanduser().absolute()

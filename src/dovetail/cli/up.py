@@ -26,7 +26,7 @@ from dovetail.cli.cluster_options import (
     shown_option,
 )
 from dovetail.cli.options import belief_options
-from dovetail.cli.site_options import join_settings, site_options, site_scripts
+from dovetail.cli.site_options import join_settings, site_options, site_settings, site_words
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
@@ -73,11 +73,6 @@ STEP = "start: "
     "--allow-sharing-between-users", is_flag=True, help="Jobs of different users may share a GPU."
 )
 @click.option(
-    "--container-runtime",
-    type=click.Choice(["auto", "podman", "apptainer"]),
-    help="What runs jobs with a container image; remembered. [default: auto, the one found]",
-)
-@click.option(
     "--users",
     default="",
     metavar="FILE",
@@ -97,7 +92,6 @@ def up(
     users: str,
     fresh: bool,
     foreground: bool,
-    container_runtime: str | None,
     report_fd: int,
     **texts: Unpack[UpTexts],
 ) -> None:
@@ -133,10 +127,10 @@ def up(
         click.echo(f"options of the last start: {up_options.words(last)}", err=True)
     policy, engine = str(last.get("policy", policy)), str(last.get("engine", engine))
     site, of_run = up_options.with_recalled(last, texts)
-    share, join, scripts = allow_sharing_between_users, join_settings(site), site_scripts(site)
-    users = str(Path(users).absolute()) if users else ""
-    request = UpRequest(home, policy, engine, of_run, listen, share, join, scripts, users)
-    _check(request, report_fd, container_runtime)
+    share, join = allow_sharing_between_users, join_settings(site)
+    nodes, users = site_settings(site, engine), str(Path(users).absolute()) if users else ""
+    request = UpRequest(home, policy, engine, of_run, listen, share, join, nodes, users)
+    _check(request, report_fd)
     unknown = check_local(home)
     for note in (unknown, *notes_of(EngineSpec.parse(engine))):
         if note:
@@ -148,29 +142,13 @@ def up(
         _start(request, as_json)
 
 
-def _check(request: UpRequest, report_fd: int, container_runtime: str | None) -> None:
+def _check(request: UpRequest, report_fd: int) -> None:
     """Raises InputError for a request that cannot work; root becomes the controller's account."""
     from dovetail.live.serving.serve import check
     from dovetail.live.serving.shared_start import check_as_controller
 
     with reporting(report_fd):
         (check_as_controller if request.users else check)(request)
-    if container_runtime:
-        _choose_runtime(request, container_runtime)
-
-
-def _choose_runtime(request: UpRequest, choice: str) -> None:
-    """Stores what runs containers, for the agents to read. Raises InputError if it is not here."""
-    from dovetail.live.engines.containers import check_choice, store_choice
-    from dovetail.live.system.private_file import make_private_folder
-
-    check_choice(choice)
-    if request.users:
-        what = "jobs of several users run in no containers"
-        raise InputError("--container-runtime", what, "leave it out")
-    request.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    make_private_folder(request.home / "nodes")
-    store_choice(request.home / "nodes", choice)
 
 
 @contextmanager
@@ -215,7 +193,7 @@ def _serve(request: UpRequest, as_json: bool) -> None:
                 "gate": request.join.gate,
                 "lease": request.join.lease,
                 **request.options,
-                **request.scripts.options,
+                **site_words(request.site),
             },
         )
         _print_up(request, server.address, as_json, os.getpid())
@@ -295,7 +273,7 @@ def _words(request: UpRequest) -> list[str]:
     words += ["--gate", request.join.gate, "--lease", request.join.lease]
     words += ["--allow-sharing-between-users"] * request.share_between_users
     words += ["--users", request.users] if request.users else []
-    for name, value in {**request.options, **request.scripts.options}.items():
+    for name, value in {**request.options, **site_words(request.site)}.items():
         for one in value if isinstance(value, tuple | list) else (value,):
             words += [f"--{name.replace('_', '-')}", str(one)]
     return words

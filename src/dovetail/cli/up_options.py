@@ -27,7 +27,7 @@ OF_RUN = (
 )
 SITE = (
     *("gate", "lease", "health_check", "health_every", "prolog", "epilog", "script_limit"),
-    *("output_max", "reclaim_idle"),
+    *("output_max", "reclaim_idle", "container_runtime"),
 )
 REMEMBERED = ("policy", "engine", *OF_RUN, *SITE)
 """The options in the file. --listen and sharing open the cluster to others: never implied."""

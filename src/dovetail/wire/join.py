@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from dovetail.wire.agent import WIRE_VERSION
 from dovetail.wire.codec import Codec
+from dovetail.wire.site import AS_USUAL, SiteSettings
 
 SERVED = (WIRE_VERSION - 1, WIRE_VERSION)
 """The versions of agents that a controller serves, so that either may be upgraded first."""
@@ -49,10 +50,14 @@ class Enter:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The peer is admitted; an agent serves the node of this number."""
+    """The peer is admitted; an agent serves the node of this number, as the site has set it.
+
+    Agents of wire 3 are told nothing of the site: the gate keeps that from them.
+    """
 
     version: str
     number: int = -1
+    site: SiteSettings = AS_USUAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,11 @@ from dovetail.live.engines.containers import Containers, ContainerSpec, apptaine
 from dovetail.live.engines.devices import Devices, slots
 from dovetail.live.engines.local import LocalProcessSettings
 from dovetail.live.engines.processes import OUT_OF_MEMORY, ProcessLauncher
+from dovetail.live.engines.site_scripts import FILE as SITE
+from dovetail.live.engines.site_scripts import write_site
 from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, LaunchError, StartDeferred, WorkerExit
 from dovetail.wire.agent import StartWorker
+from dovetail.wire.site import SiteSettings
 from dovetail.wire.spec import Mount
 from patience import FOR_EVER_S, until
 from podman_here import MOUNTS, podman_here
@@ -262,7 +265,7 @@ def test_the_site_chooses_the_runtime_and_else_what_is_found_runs(
         (tmp_path / "bin" / name).write_text("")
         (tmp_path / "bin" / name).chmod(0o755)
     for choice, found in (("auto", "podman"), ("apptainer", "apptainer"), ("podman", "podman")):
-        containers.store_choice(tmp_path, choice)
+        write_site(SiteSettings(container_runtime=choice), tmp_path / SITE)
         assert here.command(PROGRAM, tmp_path).argv[0] == str(tmp_path / "bin" / found)
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.live.engines.site_scripts import FILE, HealthScript, JobScripts, NodeScripts
+from dovetail.live.engines.site_scripts import FILE, HealthScript, JobScripts, write_site
 from dovetail.live.node.launcher import BY_NODE, LaunchError
 from dovetail.wire.agent import CHECK, StartWorker
+from dovetail.wire.site import SiteSettings
 from patience import until
 
 ORDER = StartWorker(7, 0, 1, 1, ("program",), "/job", "/job/out", "/work", user="ann")
@@ -27,7 +28,7 @@ def script(tmp_path: Path) -> Script:
 
 
 def scripts_of(folder: Path, **words: str | float) -> Path:
-    NodeScripts(**words).write(folder / FILE)  # type: ignore[arg-type]
+    write_site(SiteSettings(**words), folder / FILE)  # type: ignore[arg-type]
     return folder / FILE
 
 

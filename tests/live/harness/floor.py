@@ -87,6 +87,10 @@ class Floor(Protocol):
         """Lets the agent of a node stand."""
         ...
 
+    def hold_memory(self, node: int, until_s: float) -> None:
+        """Holds the memory of a node's GPUs, so that nothing starts there."""
+        ...
+
 
 class Machines:
     """Nodes with an agent each, on which plain and elastic programs run."""
@@ -128,6 +132,10 @@ class Machines:
         """Lets the agent of a node stand, if it has a lease: nobody else ends its workers then."""
         if self._nodes[node].lease is not None:
             self._nodes[node].sleep(until_s)
+
+    def hold_memory(self, node: int, until_s: float) -> None:
+        """Holds the memory of a node's GPUs, so that nothing starts there."""
+        self._nodes[node].machine.busy_s = until_s
 
     def deliver(self, node: int, order: AgentOrder) -> None:
         """Hands an order to the agent of a node."""
@@ -267,6 +275,9 @@ class Emulated:
 
     def stop_agent(self, node: int, until_s: float) -> None:
         """Does nothing: what it is told waits in its socket."""
+
+    def hold_memory(self, node: int, until_s: float) -> None:
+        """Does nothing: clocks need no memory."""
 
     # What the nodes show.
 

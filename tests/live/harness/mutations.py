@@ -33,7 +33,7 @@ def lost_is_dead(patch: pytest.MonkeyPatch) -> None:
 def counts_from_arrival(patch: pytest.MonkeyPatch) -> None:
     def renew(lease: Lease, order: Renew, incarnation: str, now: float) -> bool:
         lease.until_s, lease.length_s = now + order.lease_s, order.lease_s
-        lease.grace_s, lease._is_renewed = order.grace_s, True
+        lease.grace_s, lease._renewed_for = order.grace_s, incarnation
         lease.store()
         return True
 
@@ -86,7 +86,7 @@ def disjoint_generations(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_earlier_agent_s_lease_is_enough(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lease, "may_start", Lease.holds)
+    patch.setattr(Lease, "may_start", lambda self, incarnation, now: self.holds(now))
 
 
 MUTATIONS: dict[str, Mutation] = {

@@ -12,7 +12,7 @@ from harness.truth import Truth
 from dovetail.live.edges.virtual_time import Timeline
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
-from dovetail.live.node.launcher import AdoptedWorker, WorkerExit
+from dovetail.live.node.launcher import AdoptedWorker, StartDeferred, WorkerExit
 from dovetail.live.node.lease import Lease
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.worker import FromWorker, ToWorker
@@ -45,6 +45,7 @@ class Machine:
         self._trainers = trainers
         self._truth = truth
         self._kept: dict[tuple[int, int], _Kept] = {}
+        self.busy_s = -1.0
 
     def adopt(self) -> Sequence[AdoptedWorker]:
         """Returns the workers of earlier agents."""
@@ -58,7 +59,9 @@ class Machine:
         return found
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
-        """Starts a worker."""
+        """Starts a worker, unless the memory of its GPU is held."""
+        if self._truth.now() < self.busy_s:
+            raise StartDeferred("the memory of its GPU is held")
         process: Process
         if order.trains:
             process = self._trainers.start(self._node, order, token)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from harness.story import (
+    BUSY,
     GONE,
     GONE_IN_ERROR,
     POLICIES,
@@ -38,6 +39,8 @@ def parted(seed: int) -> Story:
     tale = (_mixed, _long_cuts, _late)[seed % 3](rng, seed)
     if seed % 12 == 3:
         tale = _misled(rng, tale)
+    if seed % 4 == 2:
+        tale = replace(tale, faults=(*tale.faults, *_busy(Random(f"busy {seed}"), tale.nodes)))
     verbs = tuple(sorted(_verbs(rng, tale.submissions, tale.nodes), key=lambda v: v.t))
     faults = tuple(sorted(tale.faults, key=lambda f: f.t))
     submissions = tuple(sorted(tale.submissions, key=lambda s: s.t))
@@ -46,7 +49,8 @@ def parted(seed: int) -> Story:
 
 def _mixed(rng: Random, seed: int) -> Story:
     """Controllers stay away for longer than any lease, agents die or stand, machines sleep."""
-    nodes = MOST_NODES if seed % 20 == 18 else rng.choice((3, 3, 4, 5, 8))
+    few = rng.choice((3, 3, 4, 5, 8))
+    nodes = {1: 12, 6: MOST_NODES, 11: 20, 16: 33}.get(seed // 3 % 20, few)
     lease_s = rng.choice((12.0, 20.0, 30.0))
     faults = list(_cuts(rng, nodes, lease_s))
     if rng.random() < 0.5:
@@ -185,6 +189,13 @@ def _cuts(rng: Random, nodes: int, lease_s: float) -> Iterator[Fault]:
         most = rng.choice((1, 1, 2, nodes))
         for node in rng.sample(range(nodes), min(most, nodes)):
             yield Fault(round(t + rng.uniform(0, 2), 2), kind, round(lasts_s, 2), node=node)
+
+
+def _busy(rng: Random, nodes: int) -> Iterator[Fault]:
+    """Lets agents keep orders to start that come while something else holds their GPUs."""
+    for _ in range(rng.randint(2, 4)):
+        t, lasts_s = round(rng.uniform(0, 60), 2), rng.choice((2.0, 12.0, 25.0))
+        yield Fault(t, BUSY, lasts_s, node=rng.randrange(nodes))
 
 
 def _absences(rng: Random, lease_s: float) -> Iterator[Fault]:

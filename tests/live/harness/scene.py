@@ -12,6 +12,7 @@ from harness.floor import Emulated, Floor, Machines
 from harness.killing import CrashPoints, Killed, KillingPost, Unread, WatchedJournal
 from harness.network import FaultyNetwork, FaultyPost
 from harness.story import (
+    BUSY,
     CALM_S,
     GONE,
     GONE_IN_ERROR,
@@ -262,12 +263,10 @@ class Scene:
         elif fault.kind == "disk full":
             self.points.disk_full = True
             self.line.at(until_s, self._disk_mended)
-        elif fault.kind == "agent killed":
-            self.floor.kill_agent(fault.node)
-            self._lose_line(fault.node)
-            self.line.at(until_s, lambda: self.floor.boot(fault.node))
-        elif fault.kind == "node reboots":
-            self.floor.reboot(fault.node)
+        elif fault.kind in ("agent killed", "node reboots"):
+            (self.floor.reboot if fault.kind == "node reboots" else self.floor.kill_agent)(
+                fault.node
+            )
             self._lose_line(fault.node)
             self.line.at(until_s, lambda: self.floor.boot(fault.node))
         elif fault.kind == GONE:
@@ -275,6 +274,8 @@ class Scene:
             self.line.after(fault.pick, lambda: self._say_gone(fault.node))
             # After its word is given the starter brings the node up again, empty.
             self.line.at(until_s + fault.pick, lambda: self.floor.boot(fault.node))
+        elif fault.kind == BUSY:
+            self.floor.hold_memory(fault.node, until_s)
         elif fault.kind.startswith("node"):
             if fault.kind != "node deaf":
                 self.network.silent[fault.node] = until_s

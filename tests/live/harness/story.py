@@ -38,6 +38,8 @@ SUSPENDED = "machine suspended"
 """A machine that sleeps with all that runs on it, and later goes on."""
 ORDERS_LOST = "controller killed, orders lost"
 """What no agent has read is lost with it from some order on: it had not left its memory."""
+BUSY = "memory held"
+"""GPUs of a node whose memory is held from outside: its agent starts nothing, and tries again."""
 SHORT_S = 5.0
 """An agent that is back after so long has been missed by nobody."""
 CALM_S = 90.0

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.live.edges.protocols import Incoming, NodeLost
+from dovetail.live.edges.protocols import NodeLost
 from dovetail.live.engines.node_registry import NodeRegistry
 from dovetail.live.join import gate as gate_module
-from dovetail.live.join.dial import JoinedNode, Joiner, NodeRefused, enter
-from dovetail.live.join.gate import Gate
-from dovetail.live.join.gate_stream import GateStream, UnknownController, called
+from dovetail.live.join.dial import Joiner, NodeRefused, enter
+from dovetail.live.join.gate_stream import UnknownController
 from dovetail.live.join.identity import ControllerIdentity
 from dovetail.live.join.word import CLIENT, JoinWord
 from dovetail.live.node.transport import TO_AGENTS, Addressed, Dismiss
@@ -30,76 +29,29 @@ from dovetail.wire.agent import (
     InventoryRequest,
 )
 from dovetail.wire.connection import LineConnection
-from dovetail.wire.join import ANSWERS, ENTRANCES, Join, JoinRefused, NodeDevices, Welcome
+from dovetail.wire.join import ENTRANCES, Join, JoinRefused, NodeDevices, Welcome
+from gate_scene import DEVICES, GateScene
 from patience import PATIENCE_S, until
 
 pytest.importorskip("cryptography")
-DEVICES = NodeDevices(("slot-0", "slot-1"), "cpu", 1e9, 2.0, 2e9)
-
-
-class Scene:
-    """A gate for the nodes n1 and n2, and who comes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.identity = ControllerIdentity.of(folder / "gate")
-        self.registry = NodeRegistry(folder / "registry.json")
-        self.registry.expect(("n1", "n2"), keeps=False)
-        self.gate = Gate(socket.create_server(("127.0.0.1", 0)), self.identity, self.registry)
-        self.come: queue.Queue[Incoming] = queue.Queue()
-        self.gate.report_to(self.come.put)
-        self.open: list[GateStream | socket.socket] = []
-
-    def word(self, name: str, **changed: str) -> Path:
-        host, port = self.gate.address
-        secret = self.identity.secret_of(name)
-        word = JoinWord(host, port, self.identity.fingerprint, name, secret)
-        path = self.folder / "word"
-        replace(word, **changed).write(path)
-        return path
-
-    def join(
-        self, name: str, incarnation: str = "a", devices: NodeDevices = DEVICES, **changed: str
-    ) -> JoinedNode:
-        joined = Joiner(self.word(name, **changed), incarnation, devices).join()
-        self.open.append(joined.link)
-        return joined
-
-    def raw(self) -> LineConnection:
-        """A TLS connection that has not said who it is."""
-        link = called(*self.gate.address, self.identity.fingerprint, PATIENCE_S)
-        self.open.append(link)
-        return LineConnection(link)
-
-    def says(self, line: bytes) -> Welcome | JoinRefused:
-        lines = self.raw()
-        lines.send(line)
-        answer = lines.read_line(PATIENCE_S)
-        assert answer is not None
-        return ANSWERS.decode(answer)
-
-    def close(self) -> None:
-        for link in self.open:
-            link.close()
-        self.gate.close()
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
+def scene(tmp_path: Path) -> Iterator[GateScene]:
     tmp_path.chmod(0o700)
-    scene = Scene(tmp_path)
+    scene = GateScene(tmp_path)
     yield scene
     scene.close()
 
 
-def test_nodes_get_numbers_as_they_join_and_keep_them(scene: Scene) -> None:
+def test_nodes_get_numbers_as_they_join_and_keep_them(scene: GateScene) -> None:
     assert (scene.join("n2").number, scene.join("n1").number) == (0, 1)
     again = NodeRegistry(scene.folder / "registry.json")
     assert [node.name for node in again.nodes] == ["n2", "n1"]
     assert again.take().installed == (2, 2)
 
 
-def test_orders_and_reports_travel_both_ways(scene: Scene) -> None:
+def test_orders_and_reports_travel_both_ways(scene: GateScene) -> None:
     lines = LineConnection(scene.join("n1").link)
     scene.gate.send(0, AgentOrder(3, hail=InventoryRequest(3)))
     order = TO_AGENTS.decode(lines.read_line(PATIENCE_S) or b"")
@@ -109,7 +61,7 @@ def test_orders_and_reports_travel_both_ways(scene: Scene) -> None:
     assert scene.come.get(timeout=PATIENCE_S) == report
 
 
-def test_who_joins_later_gets_the_newest_request_for_its_inventory(scene: Scene) -> None:
+def test_who_joins_later_gets_the_newest_request_for_its_inventory(scene: GateScene) -> None:
     scene.join("n1")
     for epoch in (1, 2):
         scene.gate.send(1, AgentOrder(epoch, hail=InventoryRequest(epoch)))
@@ -120,7 +72,7 @@ def test_who_joins_later_gets_the_newest_request_for_its_inventory(scene: Scene)
 
 @pytest.mark.parametrize("name", ["n1", "n3", CLIENT, "é"])
 def test_a_wrong_secret_is_refused_before_anything_else_is_looked_at(
-    scene: Scene, name: str
+    scene: GateScene, name: str
 ) -> None:
     join = Join(99, "9", name, "0" * 64, "a", DEVICES)
     answer = scene.says(ENTRANCES.encode(join))
@@ -128,13 +80,13 @@ def test_a_wrong_secret_is_refused_before_anything_else_is_looked_at(
     assert "wire" not in answer.why, "a stranger learns nothing of versions"
 
 
-def test_the_secret_of_one_node_does_not_open_the_door_for_another(scene: Scene) -> None:
+def test_the_secret_of_one_node_does_not_open_the_door_for_another(scene: GateScene) -> None:
     theirs = scene.identity.secret_of("n2")
     with pytest.raises(NodeRefused, match="the secret of node 'n1' is wrong"):
         scene.join("n1", secret=theirs)
 
 
-def test_an_agent_says_its_secret_to_no_other_controller(scene: Scene, tmp_path: Path) -> None:
+def test_an_agent_says_its_secret_to_no_other_controller(scene: GateScene, tmp_path: Path) -> None:
     other = ControllerIdentity.of(tmp_path / "other")
     heard: list[bytes] = []
     listener = socket.create_server(("127.0.0.1", 0))
@@ -156,25 +108,25 @@ def test_an_agent_says_its_secret_to_no_other_controller(scene: Scene, tmp_path:
     assert heard == [b""]
 
 
-def test_a_node_that_is_not_expected_is_refused(scene: Scene) -> None:
+def test_a_node_that_is_not_expected_is_refused(scene: GateScene) -> None:
     with pytest.raises(NodeRefused, match="n3: it is no node of this cluster; add it"):
         scene.join("n3")
 
 
 @pytest.mark.parametrize("wire", [WIRE_VERSION - 2, WIRE_VERSION + 1])
-def test_agents_of_versions_that_are_not_served_are_refused(scene: Scene, wire: int) -> None:
+def test_agents_of_versions_that_are_not_served_are_refused(scene: GateScene, wire: int) -> None:
     join = Join(wire, "9.9", "n1", scene.identity.secret_of("n1"), "a", DEVICES)
     answer = scene.says(ENTRANCES.encode(join))
     assert isinstance(answer, JoinRefused)
     assert f"agent 9.9 speaks wire {wire}" in answer.why and "install dovetail" in answer.mend
 
 
-def test_agents_of_the_version_before_are_served(scene: Scene) -> None:
+def test_agents_of_the_version_before_are_served(scene: GateScene) -> None:
     join = Join(WIRE_VERSION - 1, "0", "n1", scene.identity.secret_of("n1"), "a", DEVICES)
     assert isinstance(scene.says(ENTRANCES.encode(join)), Welcome)
 
 
-def test_a_second_agent_under_a_living_name_is_refused(scene: Scene) -> None:
+def test_a_second_agent_under_a_living_name_is_refused(scene: GateScene) -> None:
     first = scene.join("n1")
     with pytest.raises(NodeRefused, match="n1: an agent of this name is connected"):
         scene.join("n1", incarnation="b")
@@ -182,7 +134,7 @@ def test_a_second_agent_under_a_living_name_is_refused(scene: Scene) -> None:
     assert LineConnection(first.link).read_line(PATIENCE_S), "the first one is served on"
 
 
-def test_the_same_agent_may_come_again_at_once(scene: Scene) -> None:
+def test_the_same_agent_may_come_again_at_once(scene: GateScene) -> None:
     first = scene.join("n1")
     assert scene.join("n1").number == 0
     assert LineConnection(first.link).read_line(PATIENCE_S) is None, "its old connection is over"
@@ -192,14 +144,14 @@ def test_the_same_agent_may_come_again_at_once(scene: Scene) -> None:
 
 def test_a_silent_agent_gives_way_to_another_one(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    scene = Scene(tmp_path)
+    scene = GateScene(tmp_path)
     scene.gate._alive_s = 0.0
     scene.join("n1")
     assert scene.join("n1", incarnation="b").number == 0
     scene.close()
 
 
-def test_a_lost_connection_is_reported(scene: Scene) -> None:
+def test_a_lost_connection_is_reported(scene: GateScene) -> None:
     scene.join("n1").link.close()
     assert scene.come.get(timeout=PATIENCE_S) == NodeLost(0)
     assert scene.gate.joined() == {}
@@ -213,7 +165,9 @@ def test_a_lost_connection_is_reported(scene: Scene) -> None:
         AgentReport(1, inventory=Inventory(0, "a", ("x",), ())),
     ],
 )
-def test_a_node_that_reports_on_another_is_disconnected(scene: Scene, report: AgentReport) -> None:
+def test_a_node_that_reports_on_another_is_disconnected(
+    scene: GateScene, report: AgentReport
+) -> None:
     scene.join("n2")
     lines = LineConnection(scene.join("n1").link)
     lines.send(REPORTS.encode(report))
@@ -221,7 +175,7 @@ def test_a_node_that_reports_on_another_is_disconnected(scene: Scene, report: Ag
     assert scene.come.get(timeout=PATIENCE_S) == NodeLost(1), "and nothing of it was passed on"
 
 
-def test_other_devices_are_news(scene: Scene) -> None:
+def test_other_devices_are_news(scene: GateScene) -> None:
     news: list[bool] = []
     scene.registry.on_change = lambda: news.append(True)
     scene.join("n1").link.close()
@@ -232,7 +186,7 @@ def test_other_devices_are_news(scene: Scene) -> None:
     assert scene.registry.take().installed == (1,)
 
 
-def test_nodes_that_differ_are_groups_of_their_own(scene: Scene) -> None:
+def test_nodes_that_differ_are_groups_of_their_own(scene: GateScene) -> None:
     big = NodeDevices(("a", "b", "c"), "h100", 80e9, 8.0, 1e12)
     scene.join("n1")
     scene.join("n2", devices=big)
@@ -241,7 +195,7 @@ def test_nodes_that_differ_are_groups_of_their_own(scene: Scene) -> None:
     assert [g.gpu_type for g in cluster.groups] == ["cpu", "h100"]
 
 
-def test_clients_enter_with_a_secret_of_their_own(scene: Scene) -> None:
+def test_clients_enter_with_a_secret_of_their_own(scene: GateScene) -> None:
     served: list[socket.socket] = []
     word = JoinWord.read(scene.word(CLIENT))
     with pytest.raises(NodeRefused, match="starting"):
@@ -258,7 +212,7 @@ def test_clients_enter_with_a_secret_of_their_own(scene: Scene) -> None:
         enter(replace(word, secret=scene.identity.secret_of("n1")))
 
 
-def test_a_dismissal_reaches_those_who_are_there_and_those_who_come(scene: Scene) -> None:
+def test_a_dismissal_reaches_those_who_are_there_and_those_who_come(scene: GateScene) -> None:
     first = LineConnection(scene.join("n1").link)
     scene.gate.dismiss(3.0)
     assert TO_AGENTS.decode(first.read_line(PATIENCE_S) or b"") == Dismiss(3.0)
@@ -266,7 +220,7 @@ def test_a_dismissal_reaches_those_who_are_there_and_those_who_come(scene: Scene
     assert TO_AGENTS.decode(late.read_line(PATIENCE_S) or b"") == Dismiss(3.0)
 
 
-def test_plain_tcp_gets_no_answer(scene: Scene) -> None:
+def test_plain_tcp_gets_no_answer(scene: GateScene) -> None:
     with socket.create_connection(scene.gate.address, PATIENCE_S) as plain:
         plain.sendall(ENTRANCES.encode(Join(3, "", "n1", "", "", DEVICES)))
         answer = b""
@@ -275,7 +229,7 @@ def test_plain_tcp_gets_no_answer(scene: Scene) -> None:
     assert b"{" not in answer, "an alert of TLS at most"
 
 
-def test_older_tls_is_refused(scene: Scene) -> None:
+def test_older_tls_is_refused(scene: GateScene) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -296,11 +250,11 @@ def test_older_tls_is_refused(scene: Scene) -> None:
         REPORTS.encode(AgentReport(0, alive=Heartbeat(0))),
     ],
 )
-def test_a_first_line_that_is_none_is_refused(scene: Scene, line: bytes) -> None:
+def test_a_first_line_that_is_none_is_refused(scene: GateScene, line: bytes) -> None:
     assert isinstance(scene.says(line), JoinRefused)
 
 
-def test_a_first_line_without_end_ends_the_connection(scene: Scene) -> None:
+def test_a_first_line_without_end_ends_the_connection(scene: GateScene) -> None:
     lines, sent = scene.raw(), 0
     with suppress(OSError):
         while sent < 1000:
@@ -309,7 +263,9 @@ def test_a_first_line_without_end_ends_the_connection(scene: Scene) -> None:
     assert sent < 1000
 
 
-def test_strangers_do_not_keep_the_door_shut(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_do_not_keep_the_door_shut(
+    scene: GateScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gate_module, "STRANGERS_MAX", 3)
     plain = [socket.create_connection(scene.gate.address, PATIENCE_S) for _ in range(10)]
     assert scene.join("n1").number == 0
@@ -327,7 +283,7 @@ def test_strangers_do_not_keep_the_door_shut(scene: Scene, monkeypatch: pytest.M
 
 
 def test_a_stranger_that_says_nothing_is_ended(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: GateScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate_module, "STRANGER_S", 0.0)
     with socket.create_connection(scene.gate.address, PATIENCE_S) as plain:

@@ -23,17 +23,17 @@ from pathlib import Path
 from time import monotonic
 
 from dovetail.core.errors import InputError
-from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.engines import keeper
+from dovetail.live.engines.site_scripts import FILE as SITE
+from dovetail.live.engines.site_scripts import read_site
 from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, LaunchError
 from dovetail.live.system.private_file import make_private_folder
+from dovetail.wire.site import AUTO
 from dovetail.wire.spec import Mount
 
-PODMAN, APPTAINER, AUTO = "podman", "apptainer", "auto"
+PODMAN, APPTAINER = "podman", "apptainer"
 RUNTIMES = (PODMAN, APPTAINER)
 """In the order in which they are looked for."""
-CHOICE = "container-runtime"
-"""The file in the folder of the agents with the site's choice; without it, what is found."""
 DOOR, DOOR_INSIDE = "door", "/run/dovetail"
 """The folder with a second name of the agent's socket, and where containers see it."""
 INITS = ("/usr/libexec/podman", "/usr/lib/podman", "/usr/libexec/catatonit")
@@ -171,19 +171,6 @@ def check_choice(choice: str) -> None:
         raise InputError(where, f"{choice} is not installed here", f"install {choice}")
 
 
-def store_choice(folder: Path, choice: str) -> None:
-    """Stores the site's choice in the folder of the agents."""
-    write_whole(folder / CHOICE, f"{choice}\n", mode=PRIVATE)
-
-
-def stored_choice(folder: Path) -> str:
-    """Returns the site's choice, `AUTO` if there is none."""
-    try:
-        return (folder / CHOICE).read_text(encoding="ascii").strip() or AUTO
-    except (OSError, ValueError):
-        return AUTO
-
-
 def open_door(socket: Path) -> Path:
     """Returns a folder with nothing but the socket of the agent, for containers to see.
 
@@ -302,7 +289,7 @@ class Containers:
 
     def _runtime(self) -> str:
         """Returns the path of the runtime. Raises LaunchError."""
-        choice = stored_choice(self._socket.parent.parent)
+        choice = read_site(self._socket.parent.parent / SITE).container_runtime
         names = RUNTIMES if choice == AUTO else (choice,)
         found = next((path for path in map(shutil.which, names) if path), None)
         if found is None:

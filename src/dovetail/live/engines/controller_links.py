@@ -92,8 +92,8 @@ class GateLinks:
 
     No folder and no silence of the network makes it go: workers end by their lease alone. It is
     gone if the controller knows the node by another `number`, and then `moved` is True: orders for
-    the number that this process has would be those of another node. `calls_from` is called with the
-    address of this machine on the way to the controller.
+    the number that this process has would be those of another node. `on_join` is called with each
+    connection before orders come in on it.
     """
 
     def __init__(
@@ -103,10 +103,10 @@ class GateLinks:
         number: int,
         log: Callable[[str], None],
         joined: JoinedNode | None = None,
-        calls_from: Callable[[str], None] = lambda host: None,
+        on_join: Callable[[JoinedNode], None] = lambda joined: None,
     ) -> None:
         self._loop, self._number, self._log = loop, number, log
-        self._first, self._calls_from = joined, calls_from
+        self._first, self._on_join = joined, on_join
         self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._dialer = JoinThread(joiner, self._wake, log)
         self.moved = False
@@ -134,7 +134,7 @@ class GateLinks:
         return True
 
     def _add(self, joined: JoinedNode) -> None:
-        self._calls_from(joined.host)
+        self._on_join(joined)
         self._server.add(joined.link)
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from dovetail.live.engines.joined_engine import JoinedEngine, JoinSettings
 from dovetail.live.engines.local_engine import LocalEngine
 from dovetail.live.join.gate import ClientServer
 from dovetail.wire.agent import AgentOrder
+from dovetail.wire.site import AS_USUAL, SiteSettings
 
 
 class AgentPost(Protocol):
@@ -99,13 +100,14 @@ def open_engine(
     home: Path,
     given: Mapping[str, object] | None = None,
     join: JoinSettings | None = None,
+    site: SiteSettings = AS_USUAL,
 ) -> Engine:
     """Returns the engine of a text, as in `local:4`, `emulated:4x4@60` or `nodes:FILE`.
 
     `given` are the options by which emulated nodes know how fast jobs go and what a switch costs,
-    `join` are those of nodes that join. Raises InputError.
+    `join` are those of nodes that join, `site` those of all nodes. Raises InputError.
     """
     spec = EngineSpec.parse(text)
     if spec.joins:
-        return JoinedEngine(spec, home, join or JoinSettings())
-    return LocalEngine(text, home, given)
+        return JoinedEngine(spec, home, join or JoinSettings(), site)
+    return LocalEngine(text, home, given, site)

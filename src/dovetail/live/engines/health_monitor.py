@@ -9,7 +9,7 @@ from pathlib import Path
 from dovetail.live.engines.device_use import DeviceUsage, Workers
 from dovetail.live.engines.devices import Devices
 from dovetail.live.engines.gpu_health import GpuMonitor
-from dovetail.live.engines.site_scripts import HealthScript, JobScripts, NodeScripts
+from dovetail.live.engines.site_scripts import HealthScript, JobScripts, read_site
 from dovetail.wire.agent import AgentReport, HealthReport, NodeFault
 
 REPORT_S = 10.0
@@ -55,7 +55,7 @@ class HealthMonitor:
 
     def idle(self, workers: Callable[[], Workers]) -> list[AgentReport]:
         """Returns the report of idle workers if one is due."""
-        report = self._use.tick(workers, lambda: NodeScripts.read(self._site).idle_s_min)
+        report = self._use.tick(workers, lambda: read_site(self._site).idle_s_min)
         return [AgentReport(self._node, idle=report)] if report is not None else []
 
     def _used(self) -> dict[int, float]:

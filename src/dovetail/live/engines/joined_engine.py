@@ -22,6 +22,7 @@ from dovetail.live.join.identity import ControllerIdentity
 from dovetail.live.join.word import CLIENT, JoinWord
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import AgentOrder
+from dovetail.wire.site import AS_USUAL, SiteSettings
 
 LOG = logging.getLogger(__name__)
 JOINED = "nodes that join"
@@ -55,8 +56,15 @@ class JoinedEngine:
     paced = False
     identity = JOINED
 
-    def __init__(self, spec: EngineSpec, home: Path, options: JoinSettings) -> None:
+    def __init__(
+        self,
+        spec: EngineSpec,
+        home: Path,
+        options: JoinSettings,
+        site: SiteSettings = AS_USUAL,
+    ) -> None:
         self._spec, self._home, self._options = spec, home.expanduser().absolute(), options
+        self._site = site
         self._host, self._port = _gate_address(options.gate)
         self._starter = starter_of(spec, self._home)
         self._registry = NodeRegistry(self._home / "nodes" / "registry.json")
@@ -119,7 +127,7 @@ class JoinedEngine:
         if self._gate is None:
             identity = ControllerIdentity.of(self._home / "gate")
             listener = self._listen()
-            self._gate = Gate(listener, identity, self._registry)
+            self._gate = Gate(listener, identity, self._registry, site=self._site)
             self._write_words(identity, listener.getsockname()[1])
         return self._gate
 

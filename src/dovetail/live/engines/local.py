@@ -26,7 +26,7 @@ from dovetail.live.engines.nvml import VISIBLE
 from dovetail.live.engines.output_bound import OutputBound
 from dovetail.live.engines.processes import ProcessLauncher, ProcessSettings
 from dovetail.live.engines.site_scripts import FILE as SITE
-from dovetail.live.engines.site_scripts import JobScripts, NodeScripts
+from dovetail.live.engines.site_scripts import JobScripts, read_site
 from dovetail.live.engines.task_environment import NAMES, task_environment
 from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.jobs.lineage import lineage_folder
@@ -331,7 +331,7 @@ class LocalNodes:
         self._hubs: list[WorkerHub] = []
         self._healths: list[HealthMonitor] = []
         self._site = Path()
-        self._bound = OutputBound(lambda: NodeScripts.read(self._site).output_bytes_max)
+        self._bound = OutputBound(lambda: read_site(self._site).output_bytes_max)
         self._launchers: list[ProcessLauncher] = []
         self._addressed: list[tuple[LocalProcessSettings, RendezvousAddresses]] = []
         self.agents: list[Agent] = []

@@ -25,12 +25,15 @@ from dovetail.live.engines.devices import (
 )
 from dovetail.live.engines.engine_spec import EMULATED, LOCAL, EngineSpec
 from dovetail.live.engines.nvml import gpus
+from dovetail.live.engines.site_scripts import FILE as SITE
+from dovetail.live.engines.site_scripts import write_site
 from dovetail.live.join.gate import ClientServer
 from dovetail.live.node.agent_link import AgentLink
 from dovetail.live.system.file_lock import is_locked
-from dovetail.live.system.private_file import check_home
+from dovetail.live.system.private_file import check_home, make_private_folder
 from dovetail.live.system.unix_socket import check_path
 from dovetail.wire.agent import WIRE_VERSION
+from dovetail.wire.site import AS_USUAL, SiteSettings
 
 LOG = logging.getLogger(__name__)
 UP_WITHIN_S = 300.0
@@ -107,8 +110,14 @@ class LocalEngine:
     `paced` is True if workers are clocks, so that only paced jobs can run. Raises InputError.
     """
 
-    def __init__(self, text: str, home: Path, given: Mapping[str, object] | None = None) -> None:
-        self._text, self._home = text, home.expanduser().absolute()
+    def __init__(
+        self,
+        text: str,
+        home: Path,
+        given: Mapping[str, object] | None = None,
+        site: SiteSettings = AS_USUAL,
+    ) -> None:
+        self._text, self._home, self._site = text, home.expanduser().absolute(), site
         truth = {name: value for name, value in (given or {}).items() if name in TRUTH}
         self._given = json.dumps(truth, sort_keys=True)
         self._spec = EngineSpec.parse(text)
@@ -137,6 +146,8 @@ class LocalEngine:
     def start_agents(self) -> None:
         """Starts the agents, unless they run. Raises InputError, DovetailError."""
         self._check_home()
+        make_private_folder(self._home / "nodes")
+        write_site(self._site, self._home / "nodes" / SITE)
         give_up_s = time.monotonic() + UP_WITHIN_S
         while not (self._is_same() if is_running(self._home) else self._start()):
             # Another process of agents is starting or ending.

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 LOG = logging.getLogger(__name__)
-OUTPUT_BYTES_MAX = 1 << 30
 LOOK_S = 1.0
 PIECE_BYTES = 1 << 20
 

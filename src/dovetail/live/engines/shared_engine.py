@@ -24,6 +24,7 @@ from dovetail.live.engines.local_engine import (
     LocalEngine,
     control_socket,
 )
+from dovetail.wire.site import AS_USUAL, SiteSettings
 
 LOG = logging.getLogger(__name__)
 ANSWER_WITHIN_S = 30.0
@@ -34,9 +35,14 @@ class SharedEngine(LocalEngine):
     """The agents in a shared home, which run jobs as the users of a file."""
 
     def __init__(
-        self, text: str, home: SharedHome, users: Path, given: Mapping[str, object] | None = None
+        self,
+        text: str,
+        home: SharedHome,
+        users: Path,
+        given: Mapping[str, object] | None = None,
+        site: SiteSettings = AS_USUAL,
     ) -> None:
-        super().__init__(text, home.agent, given)
+        super().__init__(text, home.agent, given, site)
         if self._spec.kind == EMULATED:
             what = "emulated nodes run nobody's programs, so there is nothing to share out"
             raise InputError("--users", what, "leave it out, or choose another --engine")

@@ -3,8 +3,9 @@
 As Slurm's HealthCheckProgram, Prolog and Epilog: a script that fails, or takes too long, drains the
 node with its first line of output as the reason. A check that succeeds again gives the node back.
 
-The agent polls the scripts and never waits for one. `dovetail up` writes which they are into a file
-that is read again before each run, so that agents need not be restarted for another script.
+The agent polls the scripts and never waits for one. Which they are stands in a file that is read
+again before each run, so that agents need not be restarted for another script: `dovetail up` writes
+it for the agents of its machine, and those of other machines when they have joined.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -20,93 +22,35 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dovetail.files.whole_file import PRIVATE, write_whole
-from dovetail.live.engines.output_bound import OUTPUT_BYTES_MAX
 from dovetail.live.node.launcher import BY_NODE, NOT_NOW, LaunchError
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import CHECK, DRAIN, NodeFault, StartWorker
+from dovetail.wire.codec import WireError, build
+from dovetail.wire.site import AS_USUAL, SiteSettings
 
 FILE = "site.json"
 LINE_MAX = 200
-CHECK_AGAIN_S = 60.0
-LIMIT_S = 60.0
-IDLE_S = 60.0
-"""Shorter times without use are no news."""
 FORGOTTEN_S = 10.0
 """An agent asks four times a second for a start that waits: after so long nobody wants it."""
 TOLD_S = 60.0
 """How long a failure is reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeScripts:
-    """The paths of the scripts (empty: none), how often the check runs, and how long each may.
-
-    Also the most bytes of output that a job may have in its folder (0: no bound), and how long its
-    GPUs may be idle (0: for ever).
-    """
-
-    health_check: str = ""
-    prolog: str = ""
-    epilog: str = ""
-    health_every_s: float = CHECK_AGAIN_S
-    script_limit_s: float = LIMIT_S
-    output_bytes_max: int = OUTPUT_BYTES_MAX
-    reclaim_idle_s: float = 0.0
-
-    @property
-    def idle_s_min(self) -> float:
-        """How long a worker is idle before it is reported: soon enough for the warning."""
-        return min(IDLE_S, self.reclaim_idle_s / 4) if self.reclaim_idle_s else IDLE_S
-
-    @staticmethod
-    def read(file: Path) -> NodeScripts:
-        """Returns what a file says; no scripts where there is none or it is damaged."""
-        try:
-            said = json.loads(file.read_text(encoding="utf-8"))
-            return NodeScripts(
-                str(said["health_check"]),
-                str(said["prolog"]),
-                str(said["epilog"]),
-                float(said["health_every_s"]),
-                float(said["script_limit_s"]),
-                int(said["output_bytes_max"]),
-                float(said["reclaim_idle_s"]),
-            )
-        except (OSError, ValueError, KeyError, TypeError):
-            return NodeScripts()
-
-    @property
-    def options(self) -> dict[str, str | float]:
-        """The options of `dovetail up` that give these scripts."""
-        return {
-            "health_check": self.health_check,
-            "health_every": self.health_every_s,
-            "prolog": self.prolog,
-            "epilog": self.epilog,
-            "script_limit": self.script_limit_s,
-            "output_max": _size_text(self.output_bytes_max),
-            "reclaim_idle": f"{self.reclaim_idle_s:g}s" if self.reclaim_idle_s else "0",
-        }
-
-    @property
-    def names(self) -> list[str]:
-        """The options that name a script."""
-        return [name for name in ("health_check", "prolog", "epilog") if self.options[name]]
-
-    def write(self, file: Path) -> None:
-        """Writes the file, or removes it if all is as without one."""
-        if self != NodeScripts():
-            write_whole(file, json.dumps(asdict(self)), mode=PRIVATE, synced=False)
-        else:
-            file.unlink(missing_ok=True)
+def read_site(file: Path) -> SiteSettings:
+    """Returns what a file says; the defaults where there is none or it is damaged."""
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+        return build(SiteSettings, said) if isinstance(said, dict) else AS_USUAL
+    except (OSError, ValueError, WireError):
+        return AS_USUAL
 
 
-def _size_text(size_bytes: int) -> str:
-    """Returns a size as the option gives it: `1G`."""
-    for unit, each in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
-        if size_bytes and size_bytes % each == 0:
-            return f"{size_bytes // each}{unit}"
-    return str(size_bytes)
+def write_site(settings: SiteSettings, file: Path) -> None:
+    """Writes the file, or removes it if all is as without one. Raises OSError."""
+    if settings != AS_USUAL:
+        write_whole(file, json.dumps(asdict(settings)), mode=PRIVATE, synced=False)
+    else:
+        file.unlink(missing_ok=True)
 
 
 class ScriptRun:
@@ -118,6 +62,9 @@ class ScriptRun:
         self._process: subprocess.Popen[bytes] | None = None
         self._give_up_s = time.monotonic() + limit_s
         try:
+            if os.stat(path).st_mode & stat.S_IWOTH:
+                self._failed = f"{path} can be changed by every user"
+                return
             with out.open("wb") as file:
                 self._process = subprocess.Popen(
                     [path],
@@ -185,7 +132,7 @@ class HealthScript:
                 self._run, self.ran = None, True
                 self.fault = NodeFault(-1, CHECK, DRAIN, f"health check: {why}") if why else None
         elif now >= self._next_s:
-            scripts = NodeScripts.read(self._file)
+            scripts = read_site(self._file)
             self._next_s = now + scripts.health_every_s
             if scripts.health_check:
                 make_private_folder(self._folder)
@@ -245,7 +192,7 @@ class JobScripts:
 
     def _enter(self, order: StartWorker) -> _OnNode | None:
         """Begins with a job that is new here; None if the site has no scripts for jobs."""
-        scripts = NodeScripts.read(self._file)
+        scripts = read_site(self._file)
         if not (scripts.prolog or scripts.epilog):
             return None
         gpus = order.local_gpus or order.all_gpus
@@ -286,7 +233,7 @@ class JobScripts:
                 self._end(job, known)
 
     def _end(self, number: int, job: _OnNode) -> None:
-        scripts = NodeScripts.read(self._file)
+        scripts = read_site(self._file)
         if not scripts.epilog:
             self._leave(number)
             return

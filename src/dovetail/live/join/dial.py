@@ -17,6 +17,7 @@ from dovetail.wire.agent import WIRE_VERSION
 from dovetail.wire.codec import WireError
 from dovetail.wire.connection import LineConnection
 from dovetail.wire.join import ANSWERS, ENTRANCES, Enter, Join, JoinRefused, NodeDevices, Welcome
+from dovetail.wire.site import SiteSettings
 
 TIMEOUT_S = 10.0
 """For each wait of an attempt to join."""
@@ -34,12 +35,16 @@ class NodeRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JoinedNode:
-    """A connection that was admitted, as the node of this number, and the host it comes from."""
+    """A connection that was admitted, as the node of this number, and the host it comes from.
+
+    `site` is what its controller has set for all nodes.
+    """
 
     link: GateStream
     number: int
     host: str
     fingerprint: str
+    site: SiteSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ class Joiner:
         if isinstance(answer, JoinRefused):
             link.close()
             raise NodeRefused(f"{answer.why}{f'; {answer.mend}' if answer.mend else ''}")
-        return JoinedNode(link, answer.number, link.own_host, word.fingerprint)
+        return JoinedNode(link, answer.number, link.own_host, word.fingerprint, answer.site)
 
 
 def enter(word: JoinWord, timeout_s: float = TIMEOUT_S) -> GateStream:

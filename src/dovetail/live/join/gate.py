@@ -30,6 +30,7 @@ from dovetail.version import __version__
 from dovetail.wire.agent import REPORTS
 from dovetail.wire.codec import WireError
 from dovetail.wire.join import ANSWERS, ENTRANCES, SERVED, Enter, Join, JoinRefused, Welcome
+from dovetail.wire.site import AS_USUAL, SiteSettings
 
 LOG = logging.getLogger(__name__)
 STRANGERS_MAX = 256
@@ -45,6 +46,8 @@ LOGGED_EVERY_S = 60.0
 """How often the same refusal of the same address is logged."""
 LOGGED_MAX = 1000
 BACKLOG = 1024
+SITE_SINCE = 4
+"""The first version of agents that understands what the site has set."""
 
 ClientServer = Callable[[socket.socket], None]
 """Serves a client that has entered, without waiting for it."""
@@ -87,11 +90,12 @@ class Gate(PostThread):
         register: NodeAdmission,
         *,
         alive_s: float = ALIVE_S,
+        site: SiteSettings = AS_USUAL,
     ) -> None:
         super().__init__("gate")
         self._listener, self._identity, self._register = listener, identity, register
         self._tls = identity.tls()
-        self._alive_s = alive_s
+        self._alive_s, self._site = alive_s, site
         self._put: Callable[[Incoming], None] = lambda incoming: None
         self._serve_client: ClientServer | None = None
         self._strangers: list[_Stranger] = []
@@ -269,7 +273,8 @@ class Gate(PostThread):
         return is_same or monotonic() - holder.heard_s > self._alive_s
 
     def _seat(self, stranger: _Stranger, join: Join, number: int) -> None:
-        stranger.channel.send(ANSWERS.encode(Welcome(__version__, number)))
+        site = self._site if join.wire >= SITE_SINCE else AS_USUAL
+        stranger.channel.send(ANSWERS.encode(Welcome(__version__, number, site)))
         stranger.channel.release()
         self._leave(stranger)
         known = _NodeChannel(join.node, number, join.incarnation, stranger.channel, monotonic())

@@ -143,10 +143,12 @@ class Agent:
         if order.renew is not None and self.lease is not None:
             self.lease.renew(order.renew, self._incarnation, now)
         if order.hail is not None:
-            self.fence.void(order.hail.void_before)
+            if self.fence.void(order.hail.void_before):
+                # Its inventory does not list them either: they were ordered before it was lost.
+                self._deferred.clear()
             return [AgentReport(self.node, inventory=self.inventory(order.hail.serial))]
         if order.start is not None:
-            may_start = self.lease is None or self.lease.may_start(now)
+            may_start = self.lease is None or self.lease.may_start(self._incarnation, now)
             if may_start and not self.fence.is_void(order.serial):
                 return self._start(order.start, now)
         if order.end is not None:
@@ -428,8 +430,14 @@ class Agent:
     def _report_end(self, worker: AgentWorker) -> AgentReport:
         end = worker.end
         assert end is not None
-        generation, why = worker.order.generation, end.why or worker.why
-        ended = WorkerEnded(end.job, end.worker, generation, end.exit_code, why, worker.asked)
+        ended = WorkerEnded(
+            end.job,
+            end.worker,
+            worker.order.generation,
+            end.exit_code,
+            worker.why_ended,
+            worker.asked,
+        )
         return AgentReport(self.node, ended=ended)
 
     def _reports_of(self, worker: AgentWorker, generation: int) -> list[AgentReport]:
@@ -459,7 +467,7 @@ def _state(worker: AgentWorker) -> WorkerState:
         entered=worker.entered,
         exit_code=None if worker.end is None else worker.end.exit_code,
         started_s=worker.started_s,
-        why="" if worker.end is None else worker.end.why or worker.why,
+        why=worker.why_ended,
         ready=ready.generation if isinstance(ready, Ready) else -1,
         asked=worker.end is not None and worker.asked,
         memory_bytes=worker.memory_bytes,

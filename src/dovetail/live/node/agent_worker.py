@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dovetail.core.units import NEVER_S
-from dovetail.live.node.launcher import WorkerExit
+from dovetail.live.node.launcher import LEFT, WorkerExit
 from dovetail.wire.agent import StartWorker
-from dovetail.wire.worker import Checkpoint, Entered, FromWorker, Saved, ToWorker
+from dovetail.wire.worker import Checkpoint, Entered, FromWorker, Saved, ToWorker, WorkerLeft
 
 
 @dataclass(slots=True)
@@ -38,6 +38,18 @@ class AgentWorker:
     def alive(self) -> bool:
         """Returns whether its end is not known."""
         return self.end is None
+
+    @property
+    def why_ended(self) -> str:
+        """Returns why it ended, "" if it explains itself.
+
+        Said with the end: the report that it left may be lost, and 0 would mean that its job is
+        done.
+        """
+        if self.end is None:
+            return ""
+        left = self.end.exit_code == 0 and WorkerLeft in self.last_from
+        return self.end.why or self.why or (LEFT if left else "")
 
     def hear(self, message: FromWorker) -> None:
         """Takes a message of the worker."""

@@ -56,11 +56,16 @@ class Fence:
             self.store()
         return epoch == self.epoch
 
-    def void(self, before: int) -> None:
-        """Records that starts ordered before this request for an inventory are void."""
-        if before > self.void_before:
+    def void(self, before: int) -> bool:
+        """Records that starts ordered before this request for an inventory are void.
+
+        Returns whether that is news.
+        """
+        is_news = before > self.void_before
+        if is_news:
             self.void_before = before
             self.store()
+        return is_news
 
     def is_void(self, serial: int) -> bool:
         """Returns whether a start came before an inventory that did not show its worker."""

@@ -46,7 +46,8 @@ NEVER_STARTED = "never started"
 """The `why` of a worker that was to end before its agent had heard of it."""
 LOST_BY_NODE = "its agent does not know it any more"
 """The `why` of a worker that the controller knows to have run, and its agent does not."""
-
+LEFT = "it left by an order that was withdrawn"
+"""The `why` of a worker that ended well before its job did, because it was told to leave."""
 
 BY_NODE = "its node failed it"
 """Begins the `why` of a worker that its node did not let start: no retry of its job counts."""

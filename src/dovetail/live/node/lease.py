@@ -20,15 +20,15 @@ class Lease:
     def __init__(self, until_s: float = LONG_AGO_S, length_s: float = 0.0, grace_s: float = 0.0):
         self.until_s, self.length_s, self.grace_s = until_s, length_s, grace_s
         self._ended_s = LONG_AGO_S
-        self._is_renewed = False
+        self._renewed_for = ""
 
-    def may_start(self, now: float) -> bool:
-        """Returns whether workers may start: not by a lease that only an earlier agent had.
+    def may_start(self, incarnation: str, now: float) -> bool:
+        """Returns whether this agent may start workers: not by a lease that an earlier one had.
 
         The node may have been lost and gone since, and an order to start may be from before that.
         An answer to this agent's own heartbeat shows that its inventory was heard as well.
         """
-        return self._is_renewed and self.holds(now)
+        return self._renewed_for == incarnation and self.holds(now)
 
     def holds(self, now: float) -> bool:
         """Returns whether workers may run."""
@@ -50,7 +50,7 @@ class Lease:
         if order.incarnation != incarnation or order.sent_s > now:
             # Another agent sent that heartbeat, whose clock may have been another one.
             return False
-        self._is_renewed = True
+        self._renewed_for = incarnation
         until_s = order.sent_s + order.lease_s
         if until_s <= self.until_s:
             return False

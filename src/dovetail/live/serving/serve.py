@@ -33,8 +33,6 @@ from dovetail.live.engines.engine_spec import EngineSpec
 from dovetail.live.engines.joined_engine import JoinSettings
 from dovetail.live.engines.local_engine import check_sockets
 from dovetail.live.engines.shared_engine import SharedEngine
-from dovetail.live.engines.site_scripts import FILE as SITE
-from dovetail.live.engines.site_scripts import NodeScripts
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
@@ -50,13 +48,14 @@ from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import LIVE, StoreReader
 from dovetail.live.store.store import Store
 from dovetail.live.system.file_system import check_local
-from dovetail.live.system.private_file import is_gone, make_private_folder
+from dovetail.live.system.private_file import is_gone
 from dovetail.live.workers.rules import Rules
 from dovetail.physics.beliefs.measurements import Measurements
 from dovetail.study.option_texts import OptionTexts
 from dovetail.study.tenant_notes import unheeded
 from dovetail.traces.cluster_file import with_tenants
 from dovetail.version import __version__
+from dovetail.wire.site import AUTO, SiteSettings
 
 LOG = logging.getLogger(__name__)
 WATCH_S = 1.0
@@ -84,7 +83,7 @@ class UpRequest:
     listen: str = ""
     share_between_users: bool = False
     join: JoinSettings = field(default_factory=JoinSettings)
-    scripts: NodeScripts = field(default_factory=NodeScripts)
+    site: SiteSettings = field(default_factory=SiteSettings)
     users: str = ""
 
     @property
@@ -97,8 +96,9 @@ class UpRequest:
         """Returns the engine. Raises InputError."""
         given = dict(self.options)
         if self.users and not EngineSpec.parse(self.engine).joins:
-            return SharedEngine(self.engine, SharedHome(self.home), Path(self.users), given)
-        return open_engine(self.engine, self.folder.home, given, self.join)
+            home = SharedHome(self.home)
+            return SharedEngine(self.engine, home, Path(self.users), given, self.site)
+        return open_engine(self.engine, self.folder.home, given, self.join, self.site)
 
 
 def check(request: UpRequest) -> None:
@@ -117,11 +117,13 @@ def check(request: UpRequest) -> None:
 
 def _check_policy(request: UpRequest, engine: Engine) -> None:
     """Raises InputError for a policy or scripts that cannot serve this cluster."""
-    if engine.paced and request.scripts.names:
-        option = f"--{request.scripts.names[0].replace('_', '-')}"
+    if engine.paced and request.site.scripts:
+        option = f"--{next(iter(request.site.scripts)).replace(' ', '-')}"
         raise InputError(option, "emulated nodes run no scripts", "leave it out")
-    if engine.paced and request.scripts.reclaim_idle_s:
+    if engine.paced and request.site.reclaim_idle_s:
         raise InputError("--reclaim-idle", "synthetic jobs use no GPUs", "leave it out")
+    if engine.paced and request.site.container_runtime != AUTO:
+        raise InputError("--container-runtime", "synthetic jobs run in none", "leave it out")
     cluster = _with_tenants(request, engine, 0.0)
     scheduler = build_scheduler(request.policy, cluster, request.options, stated_s=lambda job: 0.0)
     if ignored := unheeded(cluster, scheduler.policy):
@@ -178,10 +180,6 @@ def _serve_once(
         )
         # Before the agents start: later, jobs would wait for the compiler and a watchdog count it.
         warm_up(request.policy, engine.cluster, request.options)
-        if not request.users:
-            # Where root runs the agent, what it runs for the site is root's to say.
-            make_private_folder(folder.home / "nodes")
-            request.scripts.write(folder.home / "nodes" / SITE)
         LOG.info("start: starting the agents of %s", request.engine)
         sys.setswitchinterval(SWITCH_S)
         _control(request, folder, engine, scheduler, lengths, store, recovered, ready)
@@ -314,7 +312,7 @@ def _rules_of(request: UpRequest, engine: Engine) -> Rules:
     return replace(
         rules_at_speed(engine.speed),
         leases_s=engine.leases_s,
-        reclaim_idle_s=request.scripts.reclaim_idle_s,
+        reclaim_idle_s=request.site.reclaim_idle_s,
     )
 
 

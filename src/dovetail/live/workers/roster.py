@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dovetail.core.units import LONG_AGO_S
-from dovetail.live.node.launcher import was_executed
+from dovetail.live.node.launcher import LEFT, was_executed
 from dovetail.live.workers.first_worker import FirstWorker
 from dovetail.live.workers.gang_events import GangEvent, GangFormed, GangVacated
 from dovetail.live.workers.node_addresses import NodeAddresses
@@ -27,7 +27,6 @@ HasRoom = Callable[[int, int, int], bool]
 
 UNREPORTED = Finished(-1, -1)
 """The end of a job whose workers reported neither steps nor samples."""
-LEFT = "it left by an order that was withdrawn"
 SAVE, END, WAIT = "save", "end", "wait"
 """How a gang leaves: it saves its state and ends; it is ended; it gets time to end by itself."""
 
