@@ -4,8 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dovetail.core.host_list import counted, host_list
-from dovetail.traces.hostlists import host_names
+from dovetail.core.host_list import counted, host_list, host_names
 
 NAMES = st.lists(
     st.builds(

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from dovetail.core.errors import InputError
+from dovetail.core.host_list import readable_host_names
 from dovetail.core.trace import ENDS, Recorded, Trace
 from dovetail.core.units import HOUR_S
 from dovetail.record.recorded import recorded_jobs, recorded_wait_s
 from dovetail.study.chargeback import recorded_holdings
 from dovetail.study.recorded import held_back
 from dovetail.traces.canonical import read_trace, to_frame, write_trace
-from dovetail.traces.hostlists import readable_host_names
 from dovetail.traces.importing import import_rows, import_trace, sniff
 from dovetail.traces.readers.format import ReadOptions
 from dovetail.traces.readers.sacct_lines import FIELDS

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING
@@ -23,13 +26,21 @@ SLOTS_MAX = 1024
 LOOK_S = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """The address of this machine for others (empty: found out), and what SIGTERM ends."""
+
+    host: str
+    ends_workers_on_term: bool
+
+
 @click.command("agent")
 @click.option(
     "--join",
     "word",
     required=True,
-    type=click.Path(path_type=Path),
-    help="File with the join word of this node, as `dovetail up` writes it.",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="File with the join word of this node, as `dovetail up` writes it; -: standard input.",
 )
 @click.option(
     "--folder",
@@ -50,7 +61,17 @@ LOOK_S = 0.05
     help="Address of this machine for other nodes. [default: from which it calls the controller]",
 )
 @click.option("--daemon", is_flag=True, help="Continue in the background.")
-def agent(word: Path, folder: Path, slots: int | None, host: str, daemon: bool) -> None:
+@click.option(
+    "--end-workers-on-term", is_flag=True, help="On SIGTERM end the workers, as in a batch job."
+)
+def agent(
+    word: Path,
+    folder: Path,
+    slots: int | None,
+    host: str,
+    daemon: bool,
+    end_workers_on_term: bool,
+) -> None:
     """Run the agent of this machine, for the controller of a join word.
 
     The agent calls the controller, again and again while it does not answer. Its workers outlive
@@ -65,19 +86,26 @@ def agent(word: Path, folder: Path, slots: int | None, host: str, daemon: bool) 
     from dovetail.live.system.daemon import detach
     from dovetail.live.system.private_file import check_home
 
+    given = JoinWord.parse(sys.stdin.readline().strip(), "--join -") if str(word) == "-" else None
     word, folder = word.expanduser().absolute(), folder.expanduser().absolute()
-    JoinWord.read(word)
+    if given is None:
+        JoinWord.read(word)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(str(folder), f"cannot be used: {error.strerror}") from None
     check_home(folder)
+    if given is not None:
+        # Kept, as it is needed for each call. A newer one is of the controller that runs now.
+        word = folder / "word"
+        given.write(word)
     devices = _devices(slots)
     host = _own_address(host) if host else ""
+    how = AgentOptions(host, end_workers_on_term)
     if daemon:
-        detach(folder / "agent.log", lambda ready: _serve(word, folder, devices, host, ready))
+        detach(folder / "agent.log", lambda ready: _serve(word, folder, devices, how, ready))
     else:
-        _serve(word, folder, devices, host, lambda: None)
+        _serve(word, folder, devices, how, lambda: None)
 
 
 def _own_address(text: str) -> str:
@@ -102,7 +130,7 @@ def _devices(slots: int | None) -> Devices:
 
 
 def _serve(
-    word: Path, folder: Path, devices: Devices, host: str, ready: Callable[[], None]
+    word: Path, folder: Path, devices: Devices, how: AgentOptions, ready: Callable[[], None]
 ) -> None:
     """Serves until the cluster is shut down."""
     from dovetail.live.engines.devices import machine_memory_bytes, usable_cores
@@ -121,13 +149,13 @@ def _serve(
         )
         joiner = Joiner(word, secrets.token_hex(8), has)
         ready()
-        while _serve_as_node(joiner, folder, devices, host):
+        while _serve_as_node(joiner, folder, devices, how):
             pass
     finally:
         os.close(lock)
 
 
-def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, host: str) -> bool:
+def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, how: AgentOptions) -> bool:
     """Serves under the number that the controller gave; True if it gives another one by now."""
     from dovetail.live.engines.agent_server import AgentServer
     from dovetail.live.engines.controller_links import GateLinks
@@ -150,7 +178,7 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, host: str) ->
         stack.callback(nodes.close)
 
         def on_join(joined: JoinedNode) -> None:
-            nodes.move_to(host or joined.host)
+            nodes.move_to(how.host or joined.host)
             try:
                 write_site(joined.site, folder / SITE)
             except OSError as error:
@@ -159,6 +187,8 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, host: str) ->
         links = GateLinks(loop, joiner, number, log, joined, on_join)
         server = AgentServer(loop, links, nodes, (number,), boot_s, log=log)
         stack.callback(server.close)
+        if how.ends_workers_on_term:
+            signal.signal(signal.SIGTERM, lambda *_: server.end_soon())
         log(f"the agent of node {number} runs (process {os.getpid()})")
         server.serve()
     if links.moved:

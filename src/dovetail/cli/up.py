@@ -50,7 +50,7 @@ STEP = "start: "
 @shown_option(
     "--engine",
     default="local",
-    help="local, local:SLOTS, nodes:FILE, or emulated:NODESxGPUS[@SPEED] (synthetic jobs).",
+    help="local, local:SLOTS, slurm, nodes:FILE, or emulated:NODESxGPUS[@SPEED] (synthetic jobs).",
 )
 @click.option(
     "--cluster",

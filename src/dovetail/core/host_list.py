@@ -1,11 +1,25 @@
-"""Lists of hosts as Slurm writes them: `n[1-3,07]` for n1, n2, n3 and n07."""
+"""Lists of hosts as Slurm writes them: `n[01-03,07],gpu5` is n01, n02, n03, n07 and gpu5.
+
+A name may have several brackets (`r[1-2]n[1-4]` is their product) and text behind them. A number
+with leading zeros keeps its width. Format: `scontrol show hostnames`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from functools import lru_cache
+from itertools import groupby, product
 
+from dovetail.core.errors import InputError
+
+NODES_MAX = 65_536
+"""The most nodes that one list may name: a longer one is damaged (Slurm's own limit)."""
+NO_NODES = ("", "none assigned", "none", "(null)", "unknown")
+"""What Slurm writes for a job that never had a node."""
+
+_PART = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})")
 
 
@@ -48,3 +62,64 @@ def counted(values: Iterable[int]) -> str:
     """Returns numbers as in SLURM_TASKS_PER_NODE: `2(x3),1` for 2, 2, 2 and 1."""
     runs = [(value, len(list(same))) for value, same in groupby(values)]
     return ",".join(f"{value}(x{times})" if times > 1 else str(value) for value, times in runs)
+
+
+def host_names(text: str) -> tuple[str, ...]:
+    """Returns the names of a list, in its order. Raises InputError for a damaged list."""
+    if text.strip().lower() in NO_NODES:
+        return ()
+    names: list[str] = []
+    for piece in _pieces(text):
+        parts = [_alternatives(text, *match.groups()) for match in _PART.finditer(piece)]
+        if not parts or "".join(m.group() for m in _PART.finditer(piece)) != piece:
+            raise _damaged(text)
+        count = 1
+        for part in parts:
+            count *= len(part)
+        if len(names) + count > NODES_MAX:
+            raise InputError(f"node list '{text[:60]}'", f"it names over {NODES_MAX:,} nodes")
+        names += ["".join(chosen) for chosen in product(*parts)]
+    return tuple(names)
+
+
+@lru_cache(maxsize=65_536)
+def readable_host_names(text: str) -> tuple[str, ...]:
+    """Returns the names of a list, none for a damaged one: a log may have any text there."""
+    try:
+        return host_names(text)
+    except InputError:
+        return ()
+
+
+def _pieces(text: str) -> list[str]:
+    """Returns the text parted at the commas outside of brackets."""
+    pieces, depth, begin = [], 0, 0
+    for i, letter in enumerate(text):
+        depth += (letter == "[") - (letter == "]")
+        if depth not in (0, 1):
+            raise _damaged(text)
+        if letter == "," and not depth:
+            pieces.append(text[begin:i].strip())
+            begin = i + 1
+    if depth:
+        raise _damaged(text)
+    return [*pieces, text[begin:].strip()]
+
+
+def _alternatives(text: str, ranges: str | None, plain: str | None) -> list[str]:
+    if ranges is None:
+        return [plain or ""]
+    found: list[str] = []
+    for part in ranges.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise _damaged(text)
+        low, high = match[1], match[2] or match[1]
+        if not 0 <= int(high) - int(low) < NODES_MAX:
+            raise _damaged(text)
+        found += [str(n).zfill(len(low)) for n in range(int(low), int(high) + 1)]
+    return found
+
+
+def _damaged(text: str) -> InputError:
+    return InputError(f"node list '{text[:60]}'", "it cannot be read", "as in n[01-03,07],gpu5")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from dovetail.traces.hostlists import readable_host_names
+from dovetail.core.host_list import readable_host_names
 
 
 def with_types_of_places(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dovetail.core.host_list import readable_host_names
 from dovetail.core.job import Bools, Floats, Ints
 from dovetail.core.trace import Recorded, Trace
 from dovetail.core.units import HOUR_S
-from dovetail.traces.hostlists import readable_host_names
 
 ASSUMED_GPUS_PER_NODE = 8
 """The largest node that is assumed where a log names no nodes."""

@@ -26,10 +26,10 @@ import numpy as np
 from dovetail.core.cluster import DRAINING, UP, Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.gpu_parts import exact_sum
+from dovetail.core.host_list import host_names
 from dovetail.core.job import Bools, Floats, Ints
 from dovetail.core.trace import Trace
 from dovetail.traces.capacity import Timeline
-from dovetail.traces.hostlists import host_names
 
 GAP_S_MIN = 6 * 3600.0
 """A shorter stay is not looked at: nodes are also kept for large jobs. NOTE: with one hour, three

@@ -18,6 +18,8 @@ from dovetail.wire.connection import Stream
 
 ALIVE_S = 1.0
 LONGEST_WAIT_S = 0.5
+GRACE_S = 3.0
+"""Between SIGTERM and SIGKILL if this process is to end: batch systems give it seconds."""
 KILLED_WITHIN_S = 30.0
 """After SIGKILL a process may still take this long to be gone."""
 
@@ -90,6 +92,7 @@ class AgentServer:
         self._links: list[_Controller] = []
         self._epoch = -1
         self._dismissed = False
+        self._ends_soon = False
         self._alive_s = monotonic()
         links.open(self)
 
@@ -100,9 +103,17 @@ class AgentServer:
             self._loop.wait(min(due_s, LONGEST_WAIT_S))
             self.publish(self._nodes.tick(self._clock()))
             self._heartbeat()
+            if self._ends_soon:
+                self._log("ending all workers, as requested")
+                self.end_workers(GRACE_S)
+                return
             if not self._source.turn():
                 self.end_workers(0.0)
                 return
+
+    def end_soon(self) -> None:
+        """Makes `serve` end all workers and return; a handler of signals may call it."""
+        self._ends_soon = True
 
     def publish(self, reports: Sequence[AgentReport]) -> None:
         """Sends reports to the newest controller, if it is connected."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 
-LOCAL, EMULATED, NODES = "local", "emulated", "nodes"
-JOINED = (NODES,)
+LOCAL, EMULATED, NODES, SLURM = "local", "emulated", "nodes", "slurm"
+JOINED = (NODES, SLURM)
 """The engines whose nodes are other machines."""
 SPEED_MAX = 100_000.0
 NODES_MAX, SLOTS_MAX = 64, 1024
@@ -18,7 +18,7 @@ NODES_MAX, SLOTS_MAX = 64, 1024
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """The parsed text of an engine: `local:2x4`, `emulated:16x8@60`, `nodes:FILE`.
+    """The parsed text of an engine: `local:2x4`, `emulated:16x8@60`, `nodes:FILE`, `slurm`.
 
     `target` is what follows the kind of an engine whose nodes join: a file, or an address.
     """
@@ -45,7 +45,7 @@ class EngineSpec:
 
 
 def _unknown(text: str) -> InputError:
-    mend = "as in local, local:4, local:2x2, emulated:4x4@60, nodes:FILE"
+    mend = "as in local, local:4, local:2x2, emulated:4x4@60, nodes:FILE, slurm"
     return InputError("--engine", f"cannot read '{text}'", mend)
 
 
@@ -85,9 +85,18 @@ def _of_file(text: str, rest: str) -> EngineSpec:
     return EngineSpec(kind, target=str(Path(rest).expanduser().absolute()))
 
 
+def _slurm(text: str, rest: str) -> EngineSpec:
+    if text.endswith(":") or (rest and not rest.isdecimal()):
+        raise InputError("--engine", f"cannot read '{text}'", "as in slurm, or slurm:4 (CPU slots)")
+    if rest and not 1 <= int(rest) <= SLOTS_MAX:
+        raise InputError("--engine", f"1 to {SLOTS_MAX} slots on each node, not '{text}'")
+    return EngineSpec(SLURM, slots=int(rest or 0))
+
+
 PARSERS: Mapping[str, Callable[[str, str], EngineSpec]] = {
     LOCAL: _local,
     EMULATED: _emulated,
     NODES: _of_file,
+    SLURM: _slurm,
 }
 """Parses the text of each kind of engine, given whole and without the kind."""

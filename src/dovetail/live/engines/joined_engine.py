@@ -12,10 +12,11 @@ from time import monotonic
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges.protocols import Incoming, NodesChanged
-from dovetail.live.engines.engine_spec import NODES, EngineSpec
+from dovetail.live.engines.engine_spec import SLURM, EngineSpec
 from dovetail.live.engines.node_registry import NodeRegistry
 from dovetail.live.engines.starter_loop import StarterLoop
 from dovetail.live.engines.starters.none import NoStarter
+from dovetail.live.engines.starters.srun import SrunStarter
 from dovetail.live.engines.starters.starter import Starter
 from dovetail.live.join.gate import BACKLOG, ClientServer, Gate
 from dovetail.live.join.identity import ControllerIdentity
@@ -153,7 +154,7 @@ class JoinedEngine:
         """Writes the join word of each node, and that of clients."""
         folder = self._home / "join"
         make_private_folder(folder)
-        host = self._host or socket.gethostname()
+        host = self._host or self._starter.gate_host or socket.gethostname()
         for name in (*self._starter.nodes(), CLIENT):
             secret = identity.secret_of(name)
             word = JoinWord(host, port, identity.fingerprint, name, secret)
@@ -221,7 +222,8 @@ class GatePost:
 
 def starter_of(spec: EngineSpec, home: Path) -> Starter:
     """Returns what starts the agents of an engine. Raises InputError."""
-    assert spec.kind == NODES
+    if spec.kind == SLURM:
+        return SrunStarter(home, spec.slots)
     return NoStarter(Path(spec.target))
 
 

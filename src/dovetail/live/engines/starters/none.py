@@ -12,6 +12,7 @@ class NoStarter:
     """Knows the nodes of a file and starts nothing."""
 
     owns_agents = False
+    gate_host = ""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -16,6 +16,11 @@ class Starter(Protocol):
 
     owns_agents: bool
 
+    @property
+    def gate_host(self) -> str:
+        """Returns the address by which the nodes reach this machine; "" if it is not known."""
+        ...
+
     def nodes(self) -> Sequence[str]:
         """Returns the names of the nodes that the engine has now. Raises DovetailError."""
         ...

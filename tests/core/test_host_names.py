@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.core.errors import InputError
-from dovetail.traces.hostlists import host_names
+from dovetail.core.host_list import host_names
 
 
 @pytest.mark.parametrize(
