@@ -19,7 +19,7 @@ import pytest
 from accounts import Accounts, accounts, as_user
 from dovetail.live.access.user_entry import UserEntry
 from dovetail.live.access.user_list import UserList
-from dovetail.live.engines import keeper
+from dovetail.live.engines import worker_user
 from dovetail.live.engines.agent_server import AgentServer
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.controller_links import LocalLinks
@@ -160,10 +160,10 @@ def test_a_job_runs_as_its_submitter_in_their_groups_with_no_way_back(scene: Sce
 def test_a_worker_cannot_become_root_again(scene: Scene) -> None:
     def back() -> str:
         refused = []
-        user: keeper.WorkerUser = {
+        user: worker_user.WorkerUser = {
             "uid": ann.uid, "gid": ann.gid, "groups": list(ann.groups), "script": "", "path": "",
         }  # fmt: skip
-        keeper.become(user)
+        worker_user.become(user)
         for act in (
             lambda: os.setuid(0),
             lambda: os.seteuid(0),
@@ -204,9 +204,9 @@ def test_the_agent_goes_by_its_own_list_whatever_the_controller_orders(scene: Sc
 def test_the_keeper_itself_runs_nobody_as_root() -> None:
     for user in ({"uid": 0, "gid": 1000}, {"uid": 1000, "gid": 0}):
         with pytest.raises(ValueError, match="root"):
-            keeper.become({**user, "groups": [1000], "script": "", "path": ""})  # type: ignore[typeddict-item]
+            worker_user.become({**user, "groups": [1000], "script": "", "path": ""})  # type: ignore[typeddict-item]
     with pytest.raises(ValueError, match="root"):
-        keeper.become({"uid": 1, "gid": 1, "groups": [1, 0], "script": "", "path": ""})
+        worker_user.become({"uid": 1, "gid": 1, "groups": [1, 0], "script": "", "path": ""})
 
 
 def test_a_job_has_a_folder_of_its_own_that_the_controllers_group_may_read(scene: Scene) -> None:

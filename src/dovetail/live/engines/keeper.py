@@ -1,7 +1,7 @@
 """The keeper of one worker: a small process that outlives the agent and records the exit status.
 
-Run as `python -I -S keeper.py FOLDER LOCK`; it imports nothing of ours, reads `FOLDER/order.json`,
-and keeps the file LOCK open: its lock shows that the keeper lives.
+Run as `python -I -S keeper.py FOLDER LOCK`; it imports nothing of ours (but `worker_user` for other
+users), reads `FOLDER/order.json`, and keeps the file LOCK open: its lock shows that it lives.
 
 The worker is a session of its own. Whatever it forks dies with it, even what left its process
 group: the keeper is the subreaper of all of them, and reaps orphans as they exit. If the keeper is
@@ -26,7 +26,10 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+if TYPE_CHECKING:
+    from dovetail.live.engines.worker_user import WorkerUser
 
 KILL = signal.SIGUSR1
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
@@ -36,15 +39,9 @@ RLIMIT_LOCKS = 10
 NOT_NOW, CANNOT_RUN, NOT_FOUND = 125, 126, 127
 """Exit codes of a worker that was never executed: a retry may help, cannot, or no such program."""
 PASSING = (
-    errno.EAGAIN,
-    errno.EBUSY,
-    errno.EIO,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ENOMEM,
-    errno.ESTALE,
+    errno.EAGAIN, errno.EBUSY, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE,
     errno.ETXTBSY,
-)
+)  # fmt: skip
 """Errors that may be gone at the next try; all others are the fault of the command."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 ROOM_AGAIN_S = 0.5
@@ -55,23 +52,8 @@ LOOK_S = 1.0
 """How often a keeper looks whether the lease of its node is over, or a container takes a signal."""
 REMOVAL_S, REMOVAL_LOOK_S = 60.0, 0.02
 """How long the removal of a container may take, and how often a keeper looks whether it ended."""
-USERS_UMASK = 0o022
-"""What files of other users than the keeper's begin with, as after a login."""
 RESCAN_S, RESCAN_S_MAX = 0.1, 1.0
 """How long killed orphans may take to exit before others are looked for: at first, and at most."""
-
-
-class WorkerUser(TypedDict):
-    """As whom a worker runs, if not as the user of its keeper, who is root then.
-
-    The text `script`, if there is one, is written to `path` as that user.
-    """
-
-    uid: int
-    gid: int
-    groups: list[int]
-    script: str
-    path: str
 
 
 class KeeperOrder(TypedDict):
@@ -79,9 +61,9 @@ class KeeperOrder(TypedDict):
 
     `cgroups` are the files into which the worker writes itself, `mark` is that of `orphans`. The
     worker may run as long as the file `lease` allows, and until `lease_over_s` where that cannot be
-    read; without `lease` no time is set. `removal` is the
-    command that removes what the runtime of a container has left, and the file `began` has the
-    number of its first process; only containers have them.
+    read; without `lease` no time is set. `removal` is the command that removes what the runtime of
+    a container has left, and the file `began` has the number of its first process; only containers
+    have them. It is executed as `run_as`, if not as the user of the keeper, who is root then.
     """
 
     argv: list[str]
@@ -328,6 +310,10 @@ def exec_worker(order: KeeperOrder, keeper: int, tell: int) -> None:
         set_mark(order["mark"])
         bound_process(order)
         if "run_as" in order:
+            # Its path is no argument: a keeper is isolated from all but the standard library.
+            sys.path.append(os.path.abspath(f"{__file__}/../../../.."))
+            from dovetail.live.engines.worker_user import become
+
             become(order["run_as"])
         # Only now: the kernel takes it back from a process that changes its user.
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -383,34 +369,10 @@ def bound_process(order: KeeperOrder) -> None:
             file.write("0")
 
 
-def become(user: WorkerUser) -> None:
-    """Makes this process run as a user for good. Raises OSError, ValueError.
-
-    Groups first, then gid and uid with their saved values, so that nothing leads back. All that
-    follows is done with the rights of the user: links in paths lead no further than these.
-    """
-    if user["uid"] == 0 or user["gid"] == 0 or 0 in user["groups"]:
-        raise ValueError("no worker runs as root, or in its group")
-    os.setgroups(user["groups"])
-    os.setresgid(user["gid"], user["gid"], user["gid"])
-    os.setresuid(user["uid"], user["uid"], user["uid"])
-    os.umask(USERS_UMASK)
-
-
-def write_script(path: str, text: str) -> None:
-    """Writes the script of a job, whole: other workers of the job may do the same now."""
-    draft = f"{path}.{os.getpid()}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(draft, flags, 0o700), "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(draft, path)
-
-
 def set_up_process(order: KeeperOrder) -> None:
-    """Sets directory and output of this process; its script is there then."""
+    """Sets directory and output of this process."""
     os.chdir(order["workdir"])
-    user = order.get("run_as")
-    mode = 0o600 if user is None else 0o640
+    mode = 0o640 if "run_as" in order else 0o600
     output = open_output(order["output"], order.get("output_outside", ""), mode)
     kind = os.fstat(output).st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISCHR(kind)):
@@ -420,8 +382,6 @@ def set_up_process(order: KeeperOrder) -> None:
     os.dup2(nothing, 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    if user is not None and user["script"]:
-        write_script(user["path"], user["script"])
 
 
 def open_output(path: str, home: str, mode: int) -> int:
