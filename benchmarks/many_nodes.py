@@ -3,20 +3,19 @@
     python -m benchmarks.many_nodes [--nodes 10,100,1000] [--waiting 10000] [--policies fifo,srtf]
         [--crowd one|mixed] [--load-s 10] [--profile FILE]
 
-A real controller (store, inbox, loop, server) and N nodes of 8 emulated GPUs in another process,
-which plays their real agents, over one Unix socket: each worker reports once a second. First the
-cluster rests; then every GPU is held and `--waiting` jobs wait (`one`: a GPU each, the most
-reports that nodes can make; `mixed`: those of benchmarks.decisions); users submit; a tenth of the
-nodes dies at once; and the controller is killed. All but what is said to be seen in seconds is
-CPU time of the controller's process, so that other programs do not count.
+A real controller (store, inbox, loop, server, gate) and N nodes of 8 emulated GPUs in another
+process, each with a real agent, joined over TLS by a connection of its own: a line a second with
+what its workers have reported. First the cluster rests; then every GPU is held and `--waiting` jobs
+wait (`one`: a GPU each, the most progress that nodes can report; `mixed`: those of
+benchmarks.decisions); users submit; a tenth of the nodes dies at once, as machines without power
+do; and the controller is killed. All but what is said to be seen in seconds is CPU time of the
+controller's process, so that other programs do not count.
 """
 
 from __future__ import annotations
 
 import argparse
 import cProfile
-import fcntl
-import json
 import multiprocessing
 import os
 import resource
@@ -27,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -39,6 +38,7 @@ import numpy as np
 from benchmarks.control_plane import GPUS, TASKS, crowd, percentile, resident_mib
 from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import DOWN, Cluster
+from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.policy import Policy
 from dovetail.live.client.client import Client
@@ -47,51 +47,149 @@ from dovetail.live.edges.protocols import Incoming
 from dovetail.live.edges.wall_clock import ThreadInbox
 from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.engines.agent_server import AgentServer
-from dovetail.live.engines.engine import agent_lock, control_socket, running_engine
+from dovetail.live.engines.joined_engine import JoinedEngine, JoinSettings
+from dovetail.live.join.dial import Joiner, NodeRefused
+from dovetail.live.node.agent import Agent
 from dovetail.live.node.transport import EventLoop
 from dovetail.live.serving.scheduler import live_options, live_physics
 from dovetail.live.serving.serve import UpRequest, serve
 from dovetail.live.serving.virtual_live import specs_of
-from dovetail.live.system.private_file import make_private_folder
 from dovetail.study.option_texts import split_policies
-from dovetail.wire.agent import WIRE_VERSION
+from dovetail.wire.agent import AgentOrder, AgentReport
+from dovetail.wire.join import NodeDevices
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 
 SPAWN = multiprocessing.get_context("spawn")
-PATIENCE_S = 300.0
+PATIENCE_S = 1800.0
 LONG_S = 50_000.0
 SUBMITS = 200
+REDIAL_S = 1.0
+"""How often an agent without a controller calls it."""
 
 
-class MortalNodes(EmulatedNodes):
-    """Emulated nodes that can die."""
+@dataclass(frozen=True, slots=True)
+class AgentUsage:
+    """What the process of all agents has used, and how far its nodes are behind its clock."""
 
-    def kill(self, nodes: Sequence[int]) -> None:
-        """Takes away the agents of some nodes: they are silent from now on."""
-        for node in nodes:
-            self._nodes[node].agent = None
+    cpu_s: float
+    behind_s: float
+
+
+class ManyNodes(EmulatedNodes):
+    """Emulated nodes that can die, each behind the server of a real agent, on one thread."""
+
+    def play(self, join: Path, orders: Connection) -> None:
+        """Joins all nodes over TLS, and plays them until this process is killed."""
+        self._loop, self._began_s, self._beaten_s = EventLoop(), monotonic(), 0.0
+        self._loop.watch(
+            orders.fileno(), selectors.EVENT_READ, lambda events: self._obey(orders.recv(), orders)
+        )
+        count = len(self._nodes)
+        self._links = [
+            DialedLink(join / name(n), self.gpu_names(n), self._loop) for n in range(count)
+        ]
+        self._servers = [
+            AgentServer(self._loop, link, OneOf(self, n), (n,), self.clock, gathers=True)
+            for n, link in enumerate(self._links)
+        ]
+        orders.send("ready")
+        while True:
+            self._loop.wait(min(self.next_due() - self.clock(), 0.5 / count))
+            self.route(self.tick(self.clock()))
+            self._beat()
+
+    def clock(self) -> float:
+        """Returns the time of the nodes."""
+        return monotonic() - self._began_s
+
+    def gpu_names(self, node: int) -> tuple[str, ...]:
+        """Returns what the agent of a node calls its GPUs."""
+        return tuple(f"paced-{gpu}" for gpu in range(self._gpus[node]))
+
+    def route(self, reports: Sequence[AgentReport], own: int = -1) -> list[AgentReport]:
+        """Lets each agent send what is its own; returns what is that of one node."""
+        for report in reports:
+            if report.node != own:
+                self._servers[report.node].publish([report])
+        return [report for report in reports if report.node == own]
+
+    def agent_of(self, node: int) -> Agent | None:
+        """Returns the agent of a node that has not died."""
+        return self._nodes[node].agent
+
+    def _beat(self) -> None:
+        """Lets every node that is due send its line of this second, one after the other."""
+        count, now = len(self._nodes), self.clock()
+        first, last = int(self._beaten_s * count), int(now * count)
+        for n in range(max(first, last - count), last):
+            node = n % count
+            if self._nodes[node].agent is not None:
+                self._servers[node].publish(self._servers[node]._nodes.heartbeats(now))
+                self._servers[node]._source.turn()
+        self._beaten_s = now
+
+    def _obey(self, order: object, orders: Connection) -> None:
+        if isinstance(order, range):
+            for node in order:
+                # As when a machine loses its power: the connection stays, and nothing is said.
+                self._nodes[node].agent = None
+        else:
+            orders.send(AgentUsage(time.process_time(), self.clock() - self._now))
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of many nodes, for the server of its agent."""
+
+    all: ManyNodes
+    number: int
+
+    def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
+        """Passes an order to the agent."""
+        return self.all.route(self.all.handle(node, order, now), own=node)
+
+    def heartbeats(self, now: float) -> list[AgentReport]:
+        """Returns the sign of life of the node."""
+        agent = self.all.agent_of(self.number)
+        return [] if agent is None else [agent.heartbeat(now)]
+
+
+class DialedLink:
+    """Calls the controller of a join word whenever there is no connection."""
+
+    def __init__(self, word: Path, gpus: tuple[str, ...], loop: EventLoop) -> None:
+        devices = NodeDevices(gpus, "emulated", 80e9, 64.0, 1e12)
+        self._joiner = Joiner(word, word.name, devices)
+        self._call_s = 0.0
+
+    def open(self, server: AgentServer) -> None:
+        """Calls from now on."""
+        self._server = server
+        self.turn()
+
+    def turn(self) -> bool:
+        """Calls if there is no connection; the controller may be away for a while."""
+        if not self._server.is_connected and monotonic() >= self._call_s:
+            self._call_s = monotonic() + REDIAL_S
+            with suppress(OSError, NodeRefused, InputError):
+                self._server.add(self._joiner.join().link)
+        return True
+
+
+def name(node: int) -> str:
+    """Returns the name of a node."""
+    return f"n{node:04d}"
 
 
 def play_agents(home: Path, nodes: int, orders: Connection) -> None:
-    """Plays the agents of all nodes until the folder is gone; kills the nodes that it receives."""
-    make_private_folder(home)
-    make_private_folder(home / "nodes")
-    lock = os.open(agent_lock(home), os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    began_s = monotonic()
+    """Plays the agents of all nodes; orders are nodes that die, or the wish to know the usage."""
     table = JobTable.build([], np.empty(0), np.empty(0, np.int64))
     options = live_options(Cluster.uniform(nodes, GPUS), {})
-    played = MortalNodes(
-        nodes, GPUS, jobs=table, physics=live_physics(table, options), steps_max=20
-    )
-    loop = EventLoop()
-    server = AgentServer(loop, control_socket(home), played, nodes, lambda: monotonic() - began_s)
-    runs = {"engine": f"emulated:{nodes}x{GPUS}", "given": {}, "wire": WIRE_VERSION}
-    running_engine(home).write_text(json.dumps(runs))
-    loop.watch(orders.fileno(), selectors.EVENT_READ, lambda events: played.kill(orders.recv()))
-    orders.send("ready")
-    server.serve()
+    played = ManyNodes(nodes, GPUS, jobs=table, physics=live_physics(table, options), steps_max=20)
+    words = home / "join"
+    until(lambda: (words / name(nodes - 1)).exists(), "the join words are there")
+    played.play(words, orders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +206,21 @@ class Usage:
     decide_s: list[float]
     whole_s: list[float]
     is_settled: bool
+    reports: int
+    progress: int
 
 
 class Meter:
-    """Measures a controller from inside its process."""
+    """Measures a controller from inside its process; `profiler` sees what follows decisions."""
 
     def __init__(self) -> None:
+        self.profiler = cProfile.Profile()
+        self.profiles = False
         self.world: LiveWorld | None = None
         self.decide_s: list[float] = []
         self.whole_s: list[float] = []
         self._decided_s = -1.0
+        self._reports = self._progress = 0
 
     def run(self, world: LiveWorld, policy: Policy, *, memory: object) -> object:
         """Runs the loop of the controller, and times its decisions."""
@@ -126,6 +229,8 @@ class Meter:
         def advance(until: float) -> bool:
             is_asked = ask(until)
             self._decided_s = thread_time()
+            if self.profiles:
+                self.profiler.enable()
             return is_asked
 
         with patch.object(world, "advance", advance):
@@ -133,10 +238,15 @@ class Meter:
 
     def wait(self, inbox: ThreadInbox, until: float) -> Sequence[Incoming]:
         """Waits in place of an inbox: what followed from the last decision is over."""
+        self.profiler.disable()
         if self._decided_s >= 0:
             self.whole_s.append(thread_time() - self._decided_s)
             self._decided_s = -1.0
-        return WAIT(inbox, until)
+        incoming = WAIT(inbox, until)
+        reports = [each for each in incoming if isinstance(each, AgentReport)]
+        self._reports += len(reports)
+        self._progress += sum(len(report.progress) for report in reports)
+        return incoming
 
     def usage(self) -> Usage:
         """Returns what was used up to now."""
@@ -147,50 +257,63 @@ class Meter:
         if self.world is not None:
             settled = self.world._gangs.settled
         return Usage(
-            time.process_time(), used, held, list(self.decide_s), list(self.whole_s), settled
+            time.process_time(),
+            used,
+            held,
+            list(self.decide_s),
+            list(self.whole_s),
+            settled,
+            self._reports,
+            self._progress,
         )
 
 
 WAIT = ThreadInbox.wait
 
 
-def control(home: Path, policy: str, nodes: int, profile: str, pipe: Connection) -> None:
+def nodes_file(home: Path) -> Path:
+    """Returns the file that names the nodes of a cluster."""
+    return home.parent / "nodes.toml"
+
+
+def control(home: Path, policy: str, pipe: Connection) -> None:
     """Runs a controller that says what it has used whenever it is asked."""
     meter = Meter()
 
     def answer() -> None:
         while True:
-            pipe.recv()
+            if profile := pipe.recv():
+                meter.profiles = not meter.profiles
+                if not meter.profiles:
+                    meter.profiler.dump_stats(profile)
             pipe.send(meter.usage())
 
     threading.Thread(target=answer, name="meter", daemon=True).start()
-    request = UpRequest(home, policy, f"emulated:{nodes}x{GPUS}", {})
-    profiler = cProfile.Profile() if profile else None
+    gate = JoinSettings(gate="127.0.0.1")
+    request = UpRequest(home, policy, f"nodes:{nodes_file(home)}", {}, join=gate)
     with (
+        # Synthetic jobs run on these nodes, as on those of an emulated cluster.
+        patch.object(JoinedEngine, "paced", True),
         patch("dovetail.control.loop.perf_counter", thread_time),
         patch("dovetail.live.serving.serve.run_loop", meter.run),
         patch.object(ThreadInbox, "wait", lambda inbox, until: meter.wait(inbox, until)),
     ):
-        if profiler is not None:
-            profiler.enable()
         serve(request, lambda server: None)
-        if profiler is not None:
-            profiler.dump_stats(profile)
 
 
 class Controller:
     """A controller in a process of its own."""
 
-    def __init__(self, home: Path, policy: str, nodes: int, profile: str = "") -> None:
+    def __init__(self, home: Path, policy: str) -> None:
         self._pipe, there = SPAWN.Pipe()
         self.began_s = monotonic()
-        self._process = SPAWN.Process(target=control, args=(home, policy, nodes, profile, there))
+        self._process = SPAWN.Process(target=control, args=(home, policy, there))
         self._process.start()
         until(lambda: self.usage().is_settled, "the controller is up")
 
-    def usage(self) -> Usage:
-        """Returns what it has used."""
-        self._pipe.send(None)
+    def usage(self, profile: str = "") -> Usage:
+        """Returns what it has used; begins a profile of its decisions, or ends it in a file."""
+        self._pipe.send(profile)
         usage = self._pipe.recv()
         assert isinstance(usage, Usage)
         return usage
@@ -199,10 +322,6 @@ class Controller:
         """Kills it."""
         assert self._process.pid is not None
         os.kill(self._process.pid, signal.SIGKILL)
-        self._process.join()
-
-    def join(self) -> None:
-        """Waits for its end."""
         self._process.join()
 
 
@@ -221,7 +340,6 @@ def agents(home: Path, nodes: int) -> Iterator[Connection]:
     here, there = SPAWN.Pipe()
     process = SPAWN.Process(target=play_agents, args=(home, nodes, there), daemon=True)
     process.start()
-    here.recv()
     try:
         yield here
     finally:
@@ -254,11 +372,26 @@ def cpu_line(what: str, before: Usage, after: Usage, wall_s: float) -> str:
     return f"{what}: {1e3 * (after.cpu_s - before.cpu_s) / wall_s:.0f} ms/s ({by_thread})"
 
 
-def stretch(controller: Controller, what: str, seconds: float) -> None:
-    """Prints the CPU time that a controller takes for some seconds."""
-    before, began = controller.usage(), monotonic()
+def stretch(controller: Controller, orders: Connection, what: str, seconds: float) -> None:
+    """Prints the CPU time that a controller takes for some seconds, and whether agents kept up."""
+    before, agents_before, began = controller.usage(), usage_of(orders), monotonic()
     sleep(seconds)
-    print("  " + cpu_line(what, before, controller.usage(), monotonic() - began), flush=True)
+    after, agents_after, wall_s = controller.usage(), usage_of(orders), monotonic() - began
+    agents_ms = 1e3 * (agents_after.cpu_s - agents_before.cpu_s) / wall_s
+    print(
+        f"  {cpu_line(what, before, after, wall_s)}; {after.reports - before.reports} lines from"
+        f" nodes with {after.progress - before.progress} of progress in {wall_s:.1f} s; agents"
+        f" {agents_ms:.0f} ms/s, {agents_after.behind_s:.1f} s behind",
+        flush=True,
+    )
+
+
+def usage_of(orders: Connection) -> AgentUsage:
+    """Returns what the process of the agents has used."""
+    orders.send(None)
+    usage = orders.recv()
+    assert isinstance(usage, AgentUsage)
+    return usage
 
 
 def decisions_line(usage: Usage, first: int) -> str:
@@ -275,21 +408,25 @@ def decisions_line(usage: Usage, first: int) -> str:
 def run(policy: str, nodes: int, given: argparse.Namespace) -> None:
     """Plays the life of a cluster of so many nodes."""
     print(f"\n{policy}, {nodes} nodes (load {os.getloadavg()[0]:.1f})", flush=True)
-    home = Path(tempfile.mkdtemp(prefix="dvm-", dir=given.folder))
+    folder = Path(tempfile.mkdtemp(prefix="dvm-", dir=given.folder))
+    home = folder / "home"
+    names = [f'[[node]]\nname = "{name(n)}"\n' for n in range(nodes)]
+    nodes_file(home).write_text("".join(names), encoding="utf-8")
     try:
         with agents(home, nodes) as orders:
             measure(home, policy, nodes, given, orders)
     finally:
-        shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def measure(
     home: Path, policy: str, nodes: int, given: argparse.Namespace, orders: Connection
 ) -> None:
     """Prints the figures of one cluster, and kills its controller."""
-    controller, client = Controller(home, policy, nodes, given.profile), Client(home)
+    controller, client = Controller(home, policy), Client(home)
+    orders.recv()
     print(f"  up: {controller.usage().cpu_s:.1f} CPU s, {controller.usage().held_mib:.0f} MiB")
-    stretch(controller, "at rest", given.load_s)
+    stretch(controller, orders, "at rest", given.load_s)
     before = controller.usage()
     for jobs in submissions(given.crowd, given.waiting, nodes):
         client.submit(*jobs)
@@ -298,15 +435,11 @@ def measure(
     counts = dict(client.jobs(limit=1).counts)
     print(f"  filled: {usage.cpu_s - before.cpu_s:.1f} CPU s, {usage.held_mib:.0f} MiB, {counts}")
     print("  " + decisions_line(usage, 0))
-    stretch(controller, "under load", given.load_s)
-    users(controller, client)
+    stretch(controller, orders, "under load", given.load_s)
+    users(controller, client, given.profile)
     if nodes >= 10:
         lose(controller, client, orders, nodes)
-    if given.profile:
-        client.down()
-        controller.join()
-        return
-    recover(controller, home, policy, nodes)
+    recover(controller, home, policy, orders)
 
 
 def quiet(controller: Controller, client: Client) -> None:
@@ -321,10 +454,12 @@ def quiet(controller: Controller, client: Client) -> None:
     until(is_quiet, "all jobs are started")
 
 
-def users(controller: Controller, client: Client) -> None:
+def users(controller: Controller, client: Client, profile: str) -> None:
     """Prints how long submits and cancels take, and the decisions that follow."""
     first, took_s, before = len(controller.usage().decide_s), list[float](), controller.usage()
     rows = client.jobs(limit=SUBMITS // 2, states=("RUNNING",)).jobs
+    if profile:
+        controller.usage(profile)
     running = [row.called for row in rows]
     for n in range(SUBMITS):
         began = time.perf_counter()
@@ -334,7 +469,7 @@ def users(controller: Controller, client: Client) -> None:
             client.cancel(running[n // 2])
         sleep(0.02)
     sleep(2.0)
-    usage = controller.usage()
+    usage = controller.usage(profile)
     p50, p99 = (percentile(took_s, part) for part in (0.5, 0.99))
     print(f"  submits: p50 {p50:.1f}, p99 {p99:.1f} ms of wall time")
     print("  " + decisions_line(usage, first))
@@ -362,11 +497,11 @@ def lose(controller: Controller, client: Client, orders: Connection, nodes: int)
     print("  " + decisions_line(usage, len(before.decide_s)), flush=True)
 
 
-def recover(controller: Controller, home: Path, policy: str, nodes: int) -> None:
+def recover(controller: Controller, home: Path, policy: str, orders: Connection) -> None:
     """Prints what it costs to take over from a controller that was killed."""
     before = controller.usage()
     controller.kill()
-    again = Controller(home, policy, nodes)
+    again = Controller(home, policy)
     usage, wall_s = again.usage(), monotonic() - again.began_s
     print(
         f"  killed at {before.held_mib:.0f} MiB; recovered in {usage.cpu_s:.1f} CPU s ({wall_s:.1f}"
@@ -374,7 +509,7 @@ def recover(controller: Controller, home: Path, policy: str, nodes: int) -> None
         flush=True,
     )
     sleep(5.0)
-    stretch(again, "under load again", 5.0)
+    stretch(again, orders, "under load again", 5.0)
     again.kill()
 
 

@@ -61,11 +61,11 @@ class JoinedCluster:
                 [*command, *engine, *words], stdout=said, stderr=said
             )
 
-    def join(self, name: str) -> None:
+    def join(self, name: str, word: Path | None = None, *prefix: str) -> None:
         """Starts the agent of a node, once its join word is there."""
-        word = self.home / "join" / name
+        word = word or self.home / "join" / name
         self.until(word.exists, f"there is a word for {name}")
-        command = [sys.executable, "-m", "dovetail", "agent", "--join", str(word)]
+        command = [*prefix, sys.executable, "-m", "dovetail", "agent", "--join", str(word)]
         options = ["--folder", str(self.root / name), "--slots", str(self.slots[name])]
         with (self.root / f"{name}.log").open("ab") as log:
             self.agents[name] = subprocess.Popen([*command, *options], stdout=log, stderr=log)

@@ -15,6 +15,8 @@ import pytest
 
 from dovetail.core.errors import InputError
 from dovetail.live.edges.protocols import BACKUP
+from dovetail.live.join.identity import ControllerIdentity
+from dovetail.live.join.shared_folder import declare
 from dovetail.live.store.backup import restore_backup, write_backup
 from dovetail.live.store.database import Database
 from dovetail.live.store.folder import Folder
@@ -70,6 +72,29 @@ def test_a_backup_that_is_restored_has_every_job_and_every_file(
         assert list(all_jobs(ours)) == list(all_jobs(theirs))
         assert not ours.meta(BACKUP) and float(theirs.meta(BACKUP) or 0) > 1e9
     assert list(tmp_path.glob(".backup*")) == []
+
+
+def test_a_backup_has_what_agents_know_the_controller_by(folder: Folder, tmp_path: Path) -> None:
+    shared = tmp_path / "jobs"
+    shared.mkdir(mode=0o700)
+    declare(folder.home, shared)
+    pytest.importorskip("cryptography")
+    identity = ControllerIdentity.of(folder.home / "gate")
+    for name in ("join", "nodes"):
+        (folder.home / name).mkdir(mode=0o700, exist_ok=True)
+    (folder.home / "nodes" / "registry.json").write_text("[]")
+    (folder.home / "join" / "n1").write_text("a word")
+    (folder.home / "join" / ".draft").write_text("no name of a node")
+    target, other = tmp_path / "b.db", Folder(tmp_path / "elsewhere")
+    write_backup(folder, target)
+    restored = restore_backup(target, other).files
+    again = ControllerIdentity.of(other.home / "gate")
+    assert (again.fingerprint, again.secret) == (identity.fingerprint, identity.secret)
+    assert (other.home / "join" / "n1").read_text() == "a word"
+    assert "nodes/registry.json" in restored and "join/.draft" not in restored
+    assert Folder(other.home).jobs == shared
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in other.home.rglob("*")}
+    assert modes == {0o700, 0o600}
 
 
 def test_backups_while_a_controller_writes_have_whole_transactions(

@@ -33,6 +33,12 @@ _OPTIONS = (
         help="How long jobs on other machines run without a controller; 0: without limit.",
     ),
     click.option(
+        "--jobs",
+        default="",
+        metavar="DIR",
+        help="Folder that all nodes share, for the folders of jobs. [default: none is shared]",
+    ),
+    click.option(
         "--health-check",
         default="",
         metavar="FILE",
@@ -88,6 +94,7 @@ class SiteTexts(TypedDict):
 
     gate: str
     lease: str
+    jobs: str
     health_check: str
     health_every: float
     prolog: str

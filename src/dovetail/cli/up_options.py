@@ -26,8 +26,8 @@ OF_RUN = (
     *("profiles", "interference", "cycle", "without", "seed"),
 )
 SITE = (
-    *("gate", "lease", "health_check", "health_every", "prolog", "epilog", "script_limit"),
-    *("output_max", "reclaim_idle", "container_runtime"),
+    *("gate", "lease", "jobs", "health_check", "health_every", "prolog", "epilog"),
+    *("script_limit", "output_max", "reclaim_idle", "container_runtime"),
 )
 REMEMBERED = ("policy", "engine", *OF_RUN, *SITE)
 """The options in the file. --listen and sharing open the cluster to others: never implied."""

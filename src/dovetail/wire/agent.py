@@ -382,7 +382,10 @@ class HealthReport:
 
 @dataclass(frozen=True, slots=True)
 class AgentReport:
-    """A report of a node's agent: one of the fields is set."""
+    """A report of a node's agent: one of the fields is set.
+
+    A heartbeat (`alive`) may come with the `progress` that workers have reported since the last.
+    """
 
     node: int
     inventory: Inventory | None = None
@@ -394,6 +397,15 @@ class AgentReport:
     port: PortFound | None = None
     health: HealthReport | None = None
     idle: IdleReport | None = None
+    progress: tuple[WorkerReport, ...] = ()
+
+
+def is_progress(report: AgentReport) -> bool:
+    """Returns whether a report shows only how the training of a worker goes."""
+    said = report.said
+    if said is None or said.training is None:
+        return False
+    return said == WorkerReport(said.job, said.worker, training=said.training)
 
 
 def looser_bound(one: int, other: int) -> int:

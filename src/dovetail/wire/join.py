@@ -41,6 +41,30 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckFolder:
+    """Asks an agent to show that it has the shared folder `path`: there is a new file `name`.
+
+    Also what it must find there later on: the mark of the `cluster`.
+    """
+
+    path: str
+    cluster: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FolderChecked:
+    """What the file has, which the agent wrote beside it too; or `why` that was not possible.
+
+    `busy` if workers live on the node.
+    """
+
+    content: str
+    why: str = ""
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Enter:
     """A client enters; its requests follow."""
 
@@ -68,5 +92,11 @@ class JoinRefused:
     mend: str = ""
 
 
-ENTRANCES: Codec[Join | Enter] = Codec({"Join": Join, "Enter": Enter})
-ANSWERS: Codec[Welcome | JoinRefused] = Codec({"Welcome": Welcome, "JoinRefused": JoinRefused})
+ENTRANCES: Codec[Join | Enter | FolderChecked] = Codec(
+    {"Join": Join, "Enter": Enter, "FolderChecked": FolderChecked}
+)
+ANSWERS: Codec[Welcome | JoinRefused | CheckFolder] = Codec(
+    {"Welcome": Welcome, "JoinRefused": JoinRefused, "CheckFolder": CheckFolder}
+)
+FOLDERS_SINCE = 4
+"""The first version whose agents can show which folder they have."""

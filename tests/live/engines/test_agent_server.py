@@ -13,13 +13,21 @@ import pytest
 from dovetail.live.engines.agent_server import AgentServer
 from dovetail.live.engines.controller_links import LocalLinks
 from dovetail.live.node.transport import TO_AGENTS, Addressed, EventLoop
-from dovetail.wire.agent import REPORTS, AgentOrder, AgentReport, Heartbeat, InventoryRequest
+from dovetail.wire.agent import (
+    REPORTS,
+    AgentOrder,
+    AgentReport,
+    Heartbeat,
+    InventoryRequest,
+    WorkerReport,
+)
+from dovetail.wire.worker import Saved, Training
 
 
 class Scene:
     """A server of one node that answers nothing by itself, and the controllers that call."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, gathers: bool = False) -> None:
         self.path = path
         self.loop = EventLoop()
         self.carried_out: list[int] = []
@@ -27,7 +35,13 @@ class Scene:
         self.logged: list[str] = []
         self.links = LocalLinks(self.loop, path, self.logged.append)
         self.server = AgentServer(
-            self.loop, self.links, self, (0,), lambda: 0.0, log=self.logged.append
+            self.loop,
+            self.links,
+            self,
+            (0,),
+            lambda: 0.0,
+            gathers=gathers,
+            log=self.logged.append,
         )
 
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
@@ -173,3 +187,26 @@ def test_orders_of_a_controller_that_was_killed_are_all_carried_out(scene: Scene
             link.sendall(TO_AGENTS.encode(Addressed(0, AgentOrder(1, hail=InventoryRequest(1)))))
     scene.turn()
     assert scene.carried_out == [1, 1, 1]
+
+
+def test_progress_waits_for_the_next_heartbeat_and_nothing_overtakes_it(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "s", gathers=True)
+    with scene.call() as link:
+        scene.say(link, 1)
+        steps = [WorkerReport(7, 0, training=Training(1, step, step, 1.0, 0.1)) for step in (1, 2)]
+        scene.server.publish([AgentReport(0, said=step) for step in steps])
+        assert told(link) == []
+        scene.server.publish([REPORT])
+        assert told(link) == [AgentReport(0, alive=Heartbeat(0), progress=tuple(steps))]
+        saved = AgentReport(0, said=WorkerReport(7, 0, saved=Saved(3, 3)))
+        scene.server.publish([AgentReport(0, said=steps[0]), saved, REPORT])
+        assert told(link) == [AgentReport(0, progress=(steps[0],)), saved, REPORT]
+        scene.server.publish([AgentReport(0, said=steps[0])])
+    scene.turn()
+    with scene.call() as link:
+        scene.say(link, 1)
+        # What was gathered for a controller that is gone is old: the inventory has newer progress.
+        scene.server.publish([REPORT])
+        assert told(link) == [REPORT]
+    scene.server.close()
+    scene.loop.close()

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from typing import Any
 import pytest
 
 from dovetail.files.whole_file import write_whole
-from dovetail.live.engines import keeper, orphans, processes
+from dovetail.live.engines import keeper, last_output, orphans, processes
 from dovetail.live.engines.processes import LOST, OUT_OF_MEMORY, ProcessLauncher, ProcessSettings
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import (
@@ -28,8 +29,10 @@ from dovetail.live.node.launcher import (
     AdoptedWorker,
     DiskFull,
     LaunchError,
+    StartDeferred,
     WorkerExit,
 )
+from dovetail.live.system.bounded_wait import BoundedWait
 from dovetail.wire.agent import AgentOrder, EndWorker, Forget, InventoryRequest, StartWorker
 from dovetail.wire.worker import Entered, Finished
 from out_of_memory_texts import NO_ROOM, OTHERS
@@ -646,3 +649,28 @@ def test_a_worker_has_no_files_but_its_own(folder: Path) -> None:
     launcher.start(order(folder, *python(text)), "t", 0.0)
     assert end_of(launcher).exit_code == 0
     assert (folder / "out.log").read_text() == "['0', '1', '2']\n"
+
+
+def test_a_folder_that_does_not_answer_defers_a_start_and_ends_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = ProcessLauncher(folder / "node" / "workers")
+    launcher.start(order(folder, *python("import time; time.sleep(60)")), "t", 0.0)
+    launcher._io = BoundedWait(0.05)
+    answers, size = threading.Event(), last_output.output_size
+
+    def hang(workdir: str, output: str) -> int:
+        answers.wait()
+        return size(workdir, output)
+
+    monkeypatch.setattr(last_output, "output_size", hang)
+    for _ in range(2):
+        with pytest.raises(StartDeferred, match="job does not answer"):
+            launcher.start(order(folder, *python("pass"), worker=1), "t", 0.0)
+    launcher.warn(7, 0, "hello")
+    assert launcher.poll() == [] and launcher.alive == 1
+    answers.set()
+    until(lambda: not launcher._io.hangs, lambda: "it came back")
+    launcher.start(order(folder, *python("pass"), worker=1), "t", 0.0)
+    assert launcher.alive == 2
+    launcher.close()

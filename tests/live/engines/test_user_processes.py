@@ -25,6 +25,7 @@ from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.controller_links import LocalLinks
 from dovetail.live.engines.devices import slots
 from dovetail.live.engines.local import LocalNodes
+from dovetail.live.engines.output_bound import shorten
 from dovetail.live.engines.processes import OUT_OF_MEMORY
 from dovetail.live.engines.user_processes import UserJobs, UserProcessSettings
 from dovetail.live.node.transport import EventLoop
@@ -377,3 +378,37 @@ def test_only_root_and_the_controllers_account_command_the_agent(
         assert log == [f"another user (uid {people.ann.uid}) connected and was refused"]
         assert served(people.service) == "True"
         server.close()
+
+
+@pytest.mark.parametrize("trick", ["ln -s", "ln"])
+def test_what_root_writes_for_a_job_changes_no_file_of_another(
+    scene: Scene, home: Path, trick: str
+) -> None:
+    secret = home / "secret"
+    secret.write_text("whole\n" * (1 << 14))
+    secret.chmod(0o600)
+    ann = scene.people.ann
+    order = scene.order(ann.name, "sleep 60")
+    scene.start(order)
+    scene.worker_pid(order.job)
+    output = Path(order.folder, "output.log")
+    output.unlink()
+    # Where the kernel protects hard links ann cannot make one; here she could.
+    if trick == "ln":
+        os.link(secret, output)
+    else:
+        output.symlink_to(secret)
+    launcher = scene.nodes._launchers[0]
+    assert launcher.outputs() == {output: ann.uid}
+    launcher.warn(order.job, 0, "idle")
+    with pytest.raises(OSError, match="plain file|another user"):
+        shorten(output, 1 << 10, ann.uid)
+    # Nor by the name of the copy: that is a new file, and hers.
+    output.unlink()
+    output.write_text("x" * (1 << 12))
+    os.chown(output, ann.uid, ann.gid)
+    older = output.with_name("output.log.1")
+    os.link(secret, older)
+    shorten(output, 1 << 10, ann.uid)
+    assert older.stat().st_uid == ann.uid and older.read_text() == "x" * (1 << 9)
+    assert secret.read_text() == "whole\n" * (1 << 14)

@@ -73,6 +73,8 @@ class AgentReports:
             self._defer(report.deferred.job, report.deferred.worker, report.deferred.why)
         if report.said is not None:
             self._heard(report.said)
+        for said in report.progress:
+            self._heard(said)
         if report.port is not None:
             self._found(report.port)
 

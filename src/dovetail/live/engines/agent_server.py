@@ -8,11 +8,12 @@ its workers end with it then.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Protocol
 
 from dovetail.live.node.transport import TO_AGENTS, Addressed, Dismiss, EventLoop, LineChannel
-from dovetail.wire.agent import REPORTS, AgentOrder, AgentReport
+from dovetail.wire.agent import REPORTS, AgentOrder, AgentReport, WorkerReport, is_progress
 from dovetail.wire.codec import WireError
 from dovetail.wire.connection import Stream
 
@@ -74,7 +75,11 @@ class ControllerLinks(Protocol):
 
 
 class AgentServer:
-    """Serves controllers until it is dismissed. `speed` is cluster seconds per second."""
+    """Serves controllers until it is dismissed. `speed` is cluster seconds per second.
+
+    With `gathers` progress waits for the next heartbeat: one line for each node and second, however
+    many workers it has. Nothing overtakes it.
+    """
 
     def __init__(
         self,
@@ -85,8 +90,11 @@ class AgentServer:
         clock: Callable[[], float],
         *,
         speed: float = 1.0,
+        gathers: bool = False,
         log: Callable[[str], None] = lambda text: None,
     ) -> None:
+        self._gathers = gathers
+        self._progress: dict[int, list[WorkerReport]] = {}
         self._loop, self._source, self._nodes, self._clock = loop, links, nodes, clock
         self._numbers, self._speed, self._log = numbers, speed, log
         self._links: list[_Controller] = []
@@ -118,11 +126,21 @@ class AgentServer:
     def publish(self, reports: Sequence[AgentReport]) -> None:
         """Sends reports to the newest controller, if it is connected."""
         links = [link for link in self._links if link.epoch == self._epoch >= 0]
-        if links:
-            for report in reports:
-                line = REPORTS.encode(report)
-                for link in links:
-                    link.channel.send(line)
+        for report in reports if links else ():
+            if self._gathers and is_progress(report) and report.said is not None:
+                self._progress.setdefault(report.node, []).append(report.said)
+                continue
+            gathered = tuple(self._progress.pop(report.node, ()))
+            if gathered and report.alive is not None:
+                report = replace(report, progress=gathered)
+            elif gathered:
+                self._send(AgentReport(report.node, progress=gathered), links)
+            self._send(report, links)
+
+    def _send(self, report: AgentReport, links: Sequence[_Controller]) -> None:
+        line = REPORTS.encode(report)
+        for link in links:
+            link.channel.send(line)
 
     def end_workers(self, grace_s: float) -> None:
         """Ends all workers: SIGTERM now, SIGKILL after `grace_s` seconds of the machine."""
@@ -180,6 +198,8 @@ class AgentServer:
     def disconnected(self, link: _Controller) -> None:
         """Removes a connection that was closed."""
         self._links.remove(link)
+        # The next controller's inventory has newer progress than what waits here.
+        self._progress.clear()
         self._log("a controller disconnected")
 
 

@@ -10,7 +10,8 @@ from dovetail.live.engines.device_use import DeviceUsage, Workers
 from dovetail.live.engines.devices import Devices
 from dovetail.live.engines.gpu_health import GpuMonitor
 from dovetail.live.engines.site_scripts import HealthScript, JobScripts, read_site
-from dovetail.wire.agent import AgentReport, HealthReport, NodeFault
+from dovetail.live.join.shared_folder import FolderMonitor, SharedFolder
+from dovetail.wire.agent import CHECK, DRAIN, AgentReport, HealthReport, NodeFault
 
 REPORT_S = 10.0
 """How often the same faults are reported again, in seconds of the machine: a report may be lost."""
@@ -36,15 +37,24 @@ class HealthMonitor:
         self._use = DeviceUsage(self._used if devices.are_gpus else None, clock)
         self._site = site
         self.scripts = JobScripts(site, folder / "jobs", devices.names)
+        self._folder: FolderMonitor | None = None
         self._last: tuple[NodeFault, ...] = ()
         self._again_s = clock() + REPORT_S
+
+    def watch_folder(self, shared: SharedFolder | None) -> None:
+        """Looks after the folder that the nodes share, none if they share none."""
+        if self._folder is not None and self._folder.folder == shared:
+            return
+        if self._folder is not None:
+            self._folder.close()
+        self._folder = FolderMonitor(shared) if shared is not None else None
 
     def tick(self) -> list[AgentReport]:
         """Does what is due; returns the report if one is."""
         self._check.tick()
         self.scripts.tick()
         looked = self._watch is None or self._watch.faults is not None
-        watches = self._watch is not None or self._check.ran
+        watches = self._watch is not None or self._check.ran or self._folder is not None
         if not looked or self._check.is_first or not (watches or self._last or self.scripts.faults):
             return []
         faults = self._faults()
@@ -65,9 +75,13 @@ class HealthMonitor:
         found = [*(self._watch.faults or () if self._watch is not None else ())]
         if self._check.fault is not None:
             found.append(self._check.fault)
+        if self._folder is not None and self._folder.wrong:
+            found.append(NodeFault(-1, CHECK, DRAIN, self._folder.wrong))
         return (*found, *self.scripts.faults)
 
     def close(self) -> None:
         """Ends the thread that looks after the GPUs."""
         if self._watch is not None:
             self._watch.close()
+        if self._folder is not None:
+            self._folder.close()

@@ -30,6 +30,7 @@ from dovetail.live.engines.site_scripts import JobScripts, read_site
 from dovetail.live.engines.task_environment import NAMES, task_environment
 from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.jobs.lineage import lineage_folder
+from dovetail.live.join.shared_folder import SharedFolder
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.lease import Lease
@@ -393,6 +394,11 @@ class LocalNodes:
         for setting, ports in self._addressed:
             setting.host = ports.host = host
 
+    def watch_folder(self, shared: SharedFolder | None) -> None:
+        """Looks after the folder that the cluster's nodes share, none if they share none."""
+        for health in self._healths:
+            health.watch_folder(shared)
+
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
         """Passes an order to the agent of a node."""
         place = node - self._first
@@ -409,7 +415,9 @@ class LocalNodes:
         ticked = [report for agent in self.agents for report in agent.tick(now)]
         # Polling for ends reads the last messages of workers, which are reported first.
         reports, self._reports = self._reports, []
-        self._bound.tick(lambda: (f for launcher in self._launchers for f in launcher.outputs()))
+        self._bound.tick(
+            lambda: {k: v for each in self._launchers for k, v in each.outputs().items()}
+        )
         # First of all: a job that its node failed must not be started there again.
         found = [report for health in self._healths for report in health.tick()]
         pairs = zip(self._healths, self._launchers, strict=True)

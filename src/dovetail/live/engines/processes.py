@@ -17,7 +17,6 @@ import os
 import select
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -30,6 +29,7 @@ from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.engines import keeper, last_output, orphans
 from dovetail.live.engines.containers import ContainerRelease
 from dovetail.live.engines.keeper import KeeperOrder
+from dovetail.live.jobs.lineage import lineage_folder
 from dovetail.live.node.launcher import (
     NEVER_RUNS,
     NOT_NOW,
@@ -39,11 +39,11 @@ from dovetail.live.node.launcher import (
     StartDeferred,
     WorkerExit,
 )
+from dovetail.live.system.bounded_wait import BoundedWait
 from dovetail.live.system.file_lock import is_locked
-from dovetail.live.system.private_file import make_private_folder
+from dovetail.live.system.private_file import make_private_folder, open_owned
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.codec import WireError, build_nested, parse_object, plain
-from dovetail.wire.out_of_memory import tells_of_no_room
 from dovetail.wire.worker import FROM_WORKER, FromWorker, ToWorker
 
 NAMED_WITHIN_S = 60.0
@@ -62,6 +62,10 @@ class ProcessSettings:
     def make_folder(self, order: StartWorker) -> None:
         """Makes the folder of a worker's job, if it is not there. Raises OSError, ValueError."""
         Path(order.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def owner(self, order: StartWorker) -> int:
+        """Returns the uid whose files alone may be touched for a worker, -1 if it is our own."""
+        return -1
 
     def prepare(self, order: StartWorker, token: str, folder: Path) -> KeeperOrder:
         """Returns what the keeper of a worker needs; `token` is the worker's secret.
@@ -122,6 +126,7 @@ class ProcessLauncher:
         self._orders: dict[tuple[int, int], StartWorker] = {}
         self._removals = ContainerRelease()
         self._ends = select.epoll()
+        self._io = BoundedWait()
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         make_private_folder(folder)
 
@@ -171,7 +176,7 @@ class ProcessLauncher:
 
         Raises LaunchError, DiskFull on a full disk, and StartDeferred while it must wait.
         """
-        waits_for = self._setting.must_wait(order)
+        waits_for = self._setting.must_wait(order) or self._waits_for_folder(order)
         if waits_for:
             raise StartDeferred(waits_for)
         folder = self._folder / f"{order.job}-{order.worker}"
@@ -188,10 +193,24 @@ class ProcessLauncher:
         except ValueError as error:
             raise LaunchError(str(error)) from None
 
-    def outputs(self) -> set[Path]:
-        """Returns the files in the folders of their jobs to which living workers write."""
-        orders = self._orders.values()
-        return {Path(o.output) for o in orders if Path(o.output).parent == Path(o.folder)}
+    def _waits_for_folder(self, order: StartWorker) -> str:
+        """Returns that the job's folder does not answer, as one on a network may not."""
+        lineage = lineage_folder(Path(order.folder), order.lineage)
+        try:
+            self._io.call(
+                lambda: (lineage.is_dir(), last_output.output_size(order.workdir, order.output))
+            )
+        except TimeoutError:
+            return f"its folder {order.folder} does not answer"
+        return ""
+
+    def outputs(self) -> dict[Path, int]:
+        """Returns the files in the folders of their jobs to which living workers write.
+
+        Each with the uid whose file it must be, -1 if it is our own.
+        """
+        own = (o for o in self._orders.values() if Path(o.output).parent == Path(o.folder))
+        return {Path(o.output): self._setting.owner(o) for o in own}
 
     def living(self) -> dict[tuple[int, int], tuple[int, tuple[int, ...]]]:
         """Returns the process of the keeper and the GPUs of each living worker."""
@@ -207,14 +226,17 @@ class ProcessLauncher:
         order = self._orders.get((job, worker))
         if order is None:
             return
-        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with suppress(OSError):
-            file = os.open(Path(order.workdir, order.output), flags)
+        path, owner = Path(order.workdir, order.output), self._setting.owner(order)
+
+        def write() -> None:
+            file = open_owned(path, owner, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
             try:
-                if stat.S_ISREG(os.fstat(file).st_mode):
-                    os.write(file, f"[dovetail: {text}]\n".encode())
+                os.write(file, f"[dovetail: {text}]\n".encode())
             finally:
                 os.close(file)
+
+        with suppress(OSError):
+            self._io.call(write)
 
     def _write(self, folder: Path, order: StartWorker, token: str, now: float) -> None:
         self._setting.make_folder(order)
@@ -327,35 +349,9 @@ class ProcessLauncher:
         killed = self._setting.ran_out_of_memory(job, worker)
         self._setting.clear(job, worker)
         if end.exit_code in (NOT_NOW, *NEVER_RUNS) and not end.why:
-            return replace(end, why=_why_not_executed(folder))
-        no_room = (killed and end.exit_code < 0) or _found_no_room(folder, end)
+            return replace(end, why=last_output.why_not_executed(folder, self._io))
+        no_room = (killed and end.exit_code < 0) or last_output.found_no_room(folder, end, self._io)
         return replace(end, why=OUT_OF_MEMORY) if no_room else end
-
-
-def _why_not_executed(folder: Path) -> str:
-    """Returns why the runtime of a container could not start it, empty if it did."""
-    try:
-        order = json.loads((folder / "order.json").read_bytes())
-        if not order.get("began") or Path(order["began"]).exists():
-            return ""
-        text = last_output.last_lines(order["workdir"], order["output"], int(order["output_from"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    return f"the container was not started: {(text.splitlines() or ['no reason was given'])[-1]}"
-
-
-def _found_no_room(folder: Path, end: WorkerExit) -> bool:
-    """True if a worker failed for want of GPU memory, by the last lines of its output."""
-    if end.why or end.exit_code in (0, *NEVER_RUNS, -signal.SIGKILL, -signal.SIGTERM):
-        return False
-    try:
-        order = json.loads((folder / "order.json").read_bytes())
-        owner = int(order.get("run_as", {}).get("uid", -1))
-        begin = int(order["output_from"])
-        text = last_output.last_lines(order["workdir"], order["output"], begin, owner)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    return tells_of_no_room(text)
 
 
 def _written_end(job: int, worker: int, file: Path) -> WorkerExit | None:

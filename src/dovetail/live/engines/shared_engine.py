@@ -16,7 +16,7 @@ from pathlib import Path
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.access.shared_home import SharedHome
 from dovetail.live.access.user_list import ROOT
-from dovetail.live.engines.engine_spec import EMULATED
+from dovetail.live.engines.engine_spec import EMULATED, EngineSpec
 from dovetail.live.engines.local_engine import (
     AGAIN_S,
     DOWN_WITHIN_S,
@@ -42,6 +42,9 @@ class SharedEngine(LocalEngine):
         given: Mapping[str, object] | None = None,
         site: SiteSettings = AS_USUAL,
     ) -> None:
+        if EngineSpec.parse(text).joins:
+            what = "jobs run as their submitters on the controller's machine alone"
+            raise InputError("--users", what, "choose --engine local")
         super().__init__(text, home.agent, given, site)
         if self._spec.kind == EMULATED:
             what = "emulated nodes run nobody's programs, so there is nothing to share out"

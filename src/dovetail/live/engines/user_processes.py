@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dovetail.live.access.user_entry import UserEntry, user_entry
+from dovetail.live.access.user_entry import NOBODY, UserEntry, user_entry
 from dovetail.live.access.user_list import ROOT, UserList
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import Devices
@@ -95,6 +95,10 @@ class UserProcessSettings(LocalProcessSettings):
                 raise ValueError(self._refused(order, f"{order.folder} belongs to another user"))
         finally:
             os.close(folder)
+
+    def owner(self, order: StartWorker) -> int:
+        """Returns the uid of a worker; of one that is not known it is nobody's."""
+        return self._uids.get((order.job, order.worker), NOBODY)
 
     def prepare(self, order: StartWorker, token: str, folder: Path) -> KeeperOrder:
         """Returns what the keeper of a worker needs; it becomes the user before anything else."""

@@ -11,12 +11,23 @@ from time import monotonic
 
 from dovetail.core.errors import InputError
 from dovetail.live.join.gate_stream import GateStream, called
+from dovetail.live.join.shared_folder import SharedFolder, answer_check
 from dovetail.live.join.word import JoinWord
 from dovetail.version import __version__
 from dovetail.wire.agent import WIRE_VERSION
 from dovetail.wire.codec import WireError
 from dovetail.wire.connection import LineConnection
-from dovetail.wire.join import ANSWERS, ENTRANCES, Enter, Join, JoinRefused, NodeDevices, Welcome
+from dovetail.wire.join import (
+    ANSWERS,
+    ENTRANCES,
+    CheckFolder,
+    Enter,
+    FolderChecked,
+    Join,
+    JoinRefused,
+    NodeDevices,
+    Welcome,
+)
 from dovetail.wire.site import SiteSettings
 
 TIMEOUT_S = 10.0
@@ -45,15 +56,20 @@ class JoinedNode:
     host: str
     fingerprint: str
     site: SiteSettings
+    shared: SharedFolder | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Joiner:
-    """Who joins. The word is read for each attempt: a controller may have moved meanwhile."""
+    """Who joins. The word is read for each attempt: a controller may have moved meanwhile.
+
+    `is_busy` tells whether workers live on the node.
+    """
 
     word: Path
     incarnation: str
     devices: NodeDevices
+    is_busy: Callable[[], bool] = lambda: False
 
     def join(self) -> JoinedNode:
         """Returns a connection. Raises NodeRefused, OSError, InputError for a damaged word."""
@@ -66,13 +82,20 @@ class Joiner:
             lines = LineConnection(link)
             lines.send(ENTRANCES.encode(join), TIMEOUT_S)
             answer = _answer_of(lines.read_line(TIMEOUT_S))
+            shared = None
+            if isinstance(answer, CheckFolder):
+                shared = SharedFolder(Path(answer.path), answer.cluster)
+                content, why = answer_check(shared.path, answer.name)
+                checked = FolderChecked(content, why, self.is_busy())
+                lines.send(ENTRANCES.encode(checked), TIMEOUT_S)
+                answer = _answer_of(lines.read_line(TIMEOUT_S))
+            welcome = _admitted(answer)
+            return JoinedNode(
+                link, welcome.number, link.own_host, word.fingerprint, welcome.site, shared
+            )
         except BaseException:
             link.close()
             raise
-        if isinstance(answer, JoinRefused):
-            link.close()
-            raise NodeRefused(f"{answer.why}{f'; {answer.mend}' if answer.mend else ''}")
-        return JoinedNode(link, answer.number, link.own_host, word.fingerprint, answer.site)
 
 
 def enter(word: JoinWord, timeout_s: float = TIMEOUT_S) -> GateStream:
@@ -81,17 +104,23 @@ def enter(word: JoinWord, timeout_s: float = TIMEOUT_S) -> GateStream:
     try:
         lines = LineConnection(link)
         lines.send(ENTRANCES.encode(Enter(__version__, word.secret)), timeout_s)
-        answer = _answer_of(lines.read_line(timeout_s))
+        _admitted(_answer_of(lines.read_line(timeout_s)))
     except BaseException:
         link.close()
         raise
-    if isinstance(answer, JoinRefused):
-        link.close()
-        raise NodeRefused(f"{answer.why}{f'; {answer.mend}' if answer.mend else ''}")
     return link
 
 
-def _answer_of(line: bytes | None) -> Welcome | JoinRefused:
+def _admitted(answer: Welcome | JoinRefused | CheckFolder) -> Welcome:
+    """Returns the welcome of the gate. Raises NodeRefused if it is none."""
+    if isinstance(answer, JoinRefused):
+        raise NodeRefused(f"{answer.why}{f'; {answer.mend}' if answer.mend else ''}")
+    if not isinstance(answer, Welcome):
+        raise NodeRefused("the controller asks for its folder twice")
+    return answer
+
+
+def _answer_of(line: bytes | None) -> Welcome | JoinRefused | CheckFolder:
     """Returns the answer of the gate. Raises NodeRefused if it is none."""
     if line is None:
         raise NodeRefused("the controller closed the connection")

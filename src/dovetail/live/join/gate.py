@@ -14,6 +14,7 @@ import logging
 import selectors
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,13 +24,25 @@ from typing import Protocol
 from dovetail.live.edges.protocols import Incoming, NodeLost
 from dovetail.live.join.gate_stream import GateStream, keep_alive, served
 from dovetail.live.join.identity import ControllerIdentity
+from dovetail.live.join.shared_folder import SharedFolder, begin_check, end_check
 from dovetail.live.join.word import CLIENT
 from dovetail.live.node.post_thread import PostThread
 from dovetail.live.node.transport import LineChannel
 from dovetail.version import __version__
 from dovetail.wire.agent import REPORTS
 from dovetail.wire.codec import WireError
-from dovetail.wire.join import ANSWERS, ENTRANCES, SERVED, Enter, Join, JoinRefused, Welcome
+from dovetail.wire.join import (
+    ANSWERS,
+    ENTRANCES,
+    FOLDERS_SINCE,
+    SERVED,
+    CheckFolder,
+    Enter,
+    FolderChecked,
+    Join,
+    JoinRefused,
+    Welcome,
+)
 from dovetail.wire.site import AS_USUAL, SiteSettings
 
 LOG = logging.getLogger(__name__)
@@ -40,6 +53,8 @@ STRANGER_BYTES_MAX = 1 << 16
 ALIVE_S = 15.0
 """An agent that was silent for longer gives its place to another under its name."""
 TURN_S = 1.0
+CHECK_TURN_S = 0.02
+"""How often it looks whether a check of a shared folder has ended."""
 ACCEPT_PAUSE_S = 0.1
 """How long nobody is accepted while the process has no free descriptor."""
 LOGGED_EVERY_S = 60.0
@@ -61,11 +76,21 @@ class NodeAdmission(Protocol):
 
 
 @dataclass(slots=True)
+class _Check:
+    """The check of the shared folder of a node that joins: of a file, by what it has."""
+
+    join: Join
+    name: str = ""
+    secret: str = ""
+
+
+@dataclass(slots=True)
 class _Stranger:
     link: GateStream
     address: str
     since_s: float
     channel: LineChannel = field(init=False)
+    check: _Check | None = None
 
 
 @dataclass(slots=True)
@@ -90,12 +115,15 @@ class Gate(PostThread):
         register: NodeAdmission,
         *,
         alive_s: float = ALIVE_S,
+        shared: SharedFolder | None = None,
         site: SiteSettings = AS_USUAL,
     ) -> None:
         super().__init__("gate")
         self._listener, self._identity, self._register = listener, identity, register
         self._tls = identity.tls()
-        self._alive_s, self._site = alive_s, site
+        self._alive_s, self._shared, self._site = alive_s, shared, site
+        # What threads found out about the shared folder, which may not answer them.
+        self._found: deque[Callable[[], None]] = deque()
         self._put: Callable[[Incoming], None] = lambda incoming: None
         self._serve_client: ClientServer | None = None
         self._strangers: list[_Stranger] = []
@@ -140,12 +168,17 @@ class Gate(PostThread):
 
     def _turn(self) -> float:
         now = monotonic()
+        while self._found:
+            self._found.popleft()()
         late = [s for s in self._strangers if now - s.since_s > STRANGER_S]
         for stranger in late:
-            self._refuse(stranger, "it did not say who it is")
+            if stranger.check is None:
+                self._refuse(stranger, "it did not say who it is")
+                continue
+            self._refuse_folder(stranger, stranger.check, "was not checked in time")
         if now >= self._accept_s:
             self._loop.watch(self._listener, selectors.EVENT_READ, self._accept)
-            return TURN_S
+            return CHECK_TURN_S if any(s.check for s in self._strangers) else TURN_S
         return ACCEPT_PAUSE_S
 
     def _say(self, node: int, line: bytes) -> None:
@@ -206,7 +239,11 @@ class Gate(PostThread):
         except WireError as error:
             self._refuse(stranger, f"its first line is wrong: {error}")
             return
-        if isinstance(entrance, Enter):
+        if isinstance(entrance, FolderChecked):
+            self._take_checked(stranger, entrance)
+        elif stranger.check is not None:
+            self._refuse(stranger, "it says twice who it is")
+        elif isinstance(entrance, Enter):
             self._enter(stranger, entrance)
         else:
             self._join(stranger, entrance)
@@ -254,6 +291,65 @@ class Gate(PostThread):
         if join.wire not in SERVED:
             why = f"agent {join.version} speaks wire {join.wire}, not {SERVED[0]} or {SERVED[-1]}"
             self._refuse(stranger, f"node {join.node}: {why}", f"install dovetail {__version__}")
+            return
+        if self._shared is None or join.wire < FOLDERS_SINCE:
+            self._admit(stranger, join)
+            return
+        stranger.check = _Check(join)
+        self._in_thread(partial(self._begin_check, stranger, stranger.check, self._shared))
+
+    # The shared folder.
+
+    def _in_thread(self, do: Callable[[], Callable[[], None]]) -> None:
+        """Lets a thread touch the folder, which may hang; this one then does what it returns."""
+        # NOTE: it does not wake the loop, which looks often meanwhile: it may outlive the gate, and
+        # the number of the gate's pipe may belong to another file then.
+        thread = threading.Thread(
+            target=lambda: self._found.append(do()), name="folder-check", daemon=True
+        )
+        thread.start()
+
+    def _begin_check(
+        self, stranger: _Stranger, check: _Check, shared: SharedFolder
+    ) -> Callable[[], None]:
+        try:
+            check.name, check.secret = begin_check(shared)
+        except OSError as error:
+            why = f"cannot be written by the controller: {error.strerror}"
+            return lambda: self._refuse_folder(stranger, check, why)
+        ask = ANSWERS.encode(CheckFolder(str(shared.path), shared.cluster, check.name))
+        return lambda: stranger.channel.send(ask)
+
+    def _take_checked(self, stranger: _Stranger, said: FolderChecked) -> None:
+        check, shared = stranger.check, self._shared
+        if check is None or shared is None or not check.name:
+            self._refuse(stranger, "it was not asked for its folder")
+            return
+        if not said.why:
+            self._in_thread(partial(self._end_check, stranger, check, shared, said.content))
+            return
+        self._in_thread(lambda: partial(_ignore, end_check(shared, check.name, "", "")))
+        if not said.busy:
+            self._refuse_folder(stranger, check, said.why)
+            return
+        # Its jobs must not end with their lease because a folder is away; no other starts there.
+        LOG.warning("node %s: the shared folder %s %s", check.join.node, shared.path, said.why)
+        self._admit(stranger, check.join)
+
+    def _end_check(
+        self, stranger: _Stranger, check: _Check, shared: SharedFolder, content: str
+    ) -> Callable[[], None]:
+        if wrong := end_check(shared, check.name, check.secret, content):
+            return lambda: self._refuse_folder(stranger, check, wrong)
+        return lambda: self._admit(stranger, check.join)
+
+    def _refuse_folder(self, stranger: _Stranger, check: _Check, why: str) -> None:
+        path = self._shared.path if self._shared is not None else ""
+        mend = f"mount the controller's {path} there, to be read and written"
+        self._refuse(stranger, f"node {check.join.node}: the shared folder {path} {why}", mend)
+
+    def _admit(self, stranger: _Stranger, join: Join) -> None:
+        if not stranger.channel.open:
             return
         number = self._register.admit(join)
         if isinstance(number, JoinRefused):
@@ -311,3 +407,7 @@ class Gate(PostThread):
         if not self._closing:
             LOG.warning("node %s is disconnected", known.name)
             self._put(NodeLost(known.number))
+
+
+def _ignore(result: str) -> None:
+    """Does nothing: only the files of a check had to go."""

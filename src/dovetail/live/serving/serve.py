@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import sleep, time
+from types import FrameType
 
 from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import Cluster
@@ -33,6 +35,7 @@ from dovetail.live.engines.engine_spec import EngineSpec
 from dovetail.live.engines.joined_engine import JoinSettings
 from dovetail.live.engines.local_engine import check_sockets
 from dovetail.live.engines.shared_engine import SharedEngine
+from dovetail.live.join.shared_folder import declare
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
@@ -84,6 +87,7 @@ class UpRequest:
     share_between_users: bool = False
     join: JoinSettings = field(default_factory=JoinSettings)
     site: SiteSettings = field(default_factory=SiteSettings)
+    jobs: str = ""
     users: str = ""
 
     @property
@@ -95,7 +99,7 @@ class UpRequest:
     def engine_here(self) -> Engine:
         """Returns the engine. Raises InputError."""
         given = dict(self.options)
-        if self.users and not EngineSpec.parse(self.engine).joins:
+        if self.users:
             home = SharedHome(self.home)
             return SharedEngine(self.engine, home, Path(self.users), given, self.site)
         return open_engine(self.engine, self.folder.home, given, self.join, self.site)
@@ -206,13 +210,19 @@ def _make_folder(request: UpRequest) -> Folder:
     if request.users:
         agents = SharedHome(request.home).agent
         SharedHome(request.home).check(read_user_list(Path(request.users)).controller)
+        if request.jobs:
+            raise InputError(
+                "--jobs", "jobs of several users have theirs in HOME/jobs", "leave it out"
+            )
     elif SharedHome(request.home).controller.is_dir():
         what = "it is the folder of a cluster of several users"
         raise InputError(str(request.home), what, "give --users FILE, or another --home")
     check_local(folder.home)
     check_sockets(agents, EngineSpec.parse(request.engine))
     folder.make()
-    return folder
+    if request.jobs:
+        declare(folder.home, Path(request.jobs))
+    return request.folder
 
 
 def _check_new(folder: Folder) -> None:
@@ -299,13 +309,44 @@ def _control(
         server = _server(request, folder, handler, users)
         stack.callback(server.stop)
         server.start(request.listen)
-        engine.serve_clients(server.serve_remote)
-        stack.callback(engine.serve_clients, None)
+        stack.enter_context(_serving_engine(engine, server, intake))
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
         ready(server)
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
         run_loop(world, WatchdogPolicy(scheduler.policy, watchdog), memory=world.memory)
         LOG.info("controller %d ends as requested", recovered.epoch)
+
+
+@contextmanager
+def _serving_engine(engine: Engine, server: Server, intake: Intake) -> Iterator[None]:
+    """Serves clients of other machines, and the end of the allocation if there is one."""
+    engine.serve_clients(server.serve_remote)
+    try:
+        with saving_on_term(intake) if engine.ends_with_controller else nullcontext():
+            yield
+    finally:
+        engine.serve_clients(None)
+
+
+@contextmanager
+def saving_on_term(intake: Intake) -> Iterator[None]:
+    """Makes the jobs save on SIGTERM, as before the end of an allocation; a second one ends."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def save() -> None:
+        LOG.info("SIGTERM: jobs save, and the controller ends")
+        intake.request("down", argument="save", key=secrets.token_hex(16))
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, before)
+        # Not here: this thread may be in the middle of anything that a request needs.
+        threading.Thread(target=save, name="save", daemon=True).start()
+
+    signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _rules_of(request: UpRequest, engine: Engine) -> Rules:

@@ -19,16 +19,23 @@ from time import time
 from dovetail.core.errors import InputError
 from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.edges.protocols import BACKUP
+from dovetail.live.join.shared_folder import FILE as SHARED
+from dovetail.live.join.word import NAME
 from dovetail.live.store.database import APPLICATION, UNREADABLE, unreadable
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.queries import StoreReader
 from dovetail.live.system.file_system import check_local
-from dovetail.live.system.private_file import is_below, open_private
+from dovetail.live.system.private_file import is_below, make_private_folder, open_private
 
 FILES = "backup files"
 """The name in the store of a backup of the other files of the cluster's folder."""
-IN_BACKUP = ("token", "up.json")
-"""The files of a cluster's folder that a backup has beside the store."""
+JOIN = "join"
+IN_BACKUP = (
+    *("token", "up.json", SHARED, "client", "nodes/registry.json", "nodes/allocation.json"),
+    *("gate/cert.pem", "gate/key.pem", "gate/secret", "gate/port"),
+)
+"""The files of a cluster's folder that a backup has beside the store, and join words: without them
+agents would not know the restored controller, nor it their numbers."""
 OPTIONS, CLUSTER = "up.json", "cluster.toml"
 
 
@@ -86,6 +93,7 @@ def restore_backup(source: Path, folder: Folder) -> Backup:
     lock = folder.lock()
     try:
         for name, text in _moved(files, folder.home).items():
+            make_private_folder((folder.home / name).parent)
             write_whole(folder.home / name, text, mode=PRIVATE)
         # Last: before it is there, no controller starts from half of a backup.
         write_whole(folder.store, source.read_bytes(), mode=PRIVATE, folder_synced=True)
@@ -140,7 +148,8 @@ def _copy(folder: Folder, draft: Path) -> None:
 def _files_of(folder: Folder) -> dict[str, str]:
     """Returns the texts of the files that a cluster is started with."""
     files = {}
-    for name in IN_BACKUP:
+    words = sorted(f"{JOIN}/{path.name}" for path in (folder.home / JOIN).glob("*"))
+    for name in (*IN_BACKUP, *filter(_is_word, words)):
         try:
             files[name] = (folder.home / name).read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -175,12 +184,18 @@ def _options(files: Mapping[str, str]) -> dict[str, object]:
     return options if isinstance(options, dict) else {}
 
 
+def _is_word(name: str) -> bool:
+    """True for the file of a node's join word."""
+    folder, _, node = name.partition("/")
+    return folder == JOIN and NAME.fullmatch(node) is not None
+
+
 def _files_in(reader: StoreReader, path: Path) -> dict[str, str]:
     """Returns the other files in a backup. Raises InputError if their list is damaged."""
-    known = (*IN_BACKUP, CLUSTER)
     try:
         files = json.loads(reader.meta(FILES) or "{}")
         # Only by their names: a backup writes nothing else into a folder.
+        known = [*IN_BACKUP, CLUSTER, *filter(_is_word, files)]
         return {name: str(files[name]) for name in known if name in files}
     except (ValueError, TypeError):
         raise InputError(str(path), "its list of files is damaged", "use another backup") from None

@@ -15,6 +15,7 @@ from time import monotonic, sleep
 from dovetail.core.errors import InputError
 from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.jobs.lineage import newest_lineage
+from dovetail.live.join.shared_folder import shared_folder
 from dovetail.live.system.private_file import check_home, make_private_folder, open_private
 
 TOKEN_BYTES = 32
@@ -32,7 +33,8 @@ class Folder:
 
     def __init__(self, home: Path, jobs: Path | None = None) -> None:
         self.home = home.expanduser().absolute()
-        self.jobs = jobs or self.home / "jobs"
+        self.shared = shared_folder(self.home) if jobs is None else None
+        self.jobs = jobs or (self.shared.path if self.shared else self.home / "jobs")
         self.has_users = jobs is not None
         self.store = self.home / "store.db"
         self.socket = self.home / "api.sock"
@@ -54,7 +56,7 @@ class Folder:
             self.home.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
             # Before anything is created in it: a mistyped --home may be a folder of other files.
             check_home(self.home)
-            for folder in (self.home / "nodes", self.jobs):
+            for folder in (self.home / "nodes", self.home / "jobs"):
                 make_private_folder(folder)
         except OSError as error:
             raise InputError(str(self.home), f"cannot be used: {error.strerror}") from None

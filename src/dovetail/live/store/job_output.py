@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 from dovetail.core.errors import InputError
+from dovetail.live.join.shared_folder import shared_folder
 from dovetail.live.system.private_file import is_below
 from dovetail.wire.spec import JobSpec
 
@@ -19,7 +20,9 @@ def check_output(where: str, spec: JobSpec, home: Path) -> None:
         raise InputError(
             where, f"output: {spec.output} is no file", "choose a file, or none: `dovetail logs`"
         )
-    if spec.output and is_below(Path(spec.output), home):
+    shared = shared_folder(home)
+    places = (home,) if shared is None else (home, shared.path)
+    if spec.output and any(is_below(Path(spec.output), place) for place in places):
         raise InputError(
             where,
             f"output: {spec.output} is inside the folder of the cluster ({home})",

@@ -21,13 +21,13 @@ def open_private(path: Path, flags: int) -> int:
         raise
 
 
-def open_owned(path: Path, uid: int = -1) -> int:
-    """Opens a plain file for reading, and nothing else. Raises OSError.
+def open_owned(path: Path, uid: int = -1, flags: int = os.O_RDONLY) -> int:
+    """Opens a plain file, and nothing else. Raises OSError.
 
-    With a `uid` only a file of that user is opened, by whatever links it is reached: who reads for
-    another user must be able to give away no more than that user has.
+    With a `uid` only a file of that user is opened, by whatever links it is reached: who reads
+    or writes for another user must be able to do no more than that user may.
     """
-    seen = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    seen = os.open(path, os.O_PATH | os.O_CLOEXEC | (flags & os.O_NOFOLLOW))
     try:
         status = os.fstat(seen)
         if not stat.S_ISREG(status.st_mode):
@@ -35,7 +35,8 @@ def open_owned(path: Path, uid: int = -1) -> int:
         if uid >= 0 and status.st_uid != uid:
             raise OSError(errno.EPERM, "belongs to another user", str(path))
         # Once more by what was looked at: the path may lead elsewhere by now.
-        return os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        again = flags & ~os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return os.open(f"/proc/self/fd/{seen}", again)
     finally:
         os.close(seen)
 

@@ -87,6 +87,9 @@ class ElasticGang:
         worker, training = self.roster.workers.get(report.worker), report.training
         if worker is None or training is None or not self.is_steady:
             return False
+        if self._stall_s(training.iteration_s) < self._stall_s(self._iteration_s):
+            # The alarm is set for later than the job would now stall.
+            return False
         in_it = worker.entered == training.generation == self.roster.generation
         return in_it and worker.trained is not None and report == _progress(report, training)
 
@@ -453,12 +456,16 @@ class ElasticGang:
     def _stalls_at_s(self) -> float:
         """Returns when the job has said nothing for so long that it is started anew."""
         rules = self.roster.rules
-        stalls_s = self.roster.heard_s + max(rules.stall_s, STALL_ITERATIONS * self._iteration_s)
+        stalls_s = self.roster.heard_s + self._stall_s(self._iteration_s)
         workers = self.roster.workers.values()
         if any(w.entered >= 0 for w in workers):
             return stalls_s
         # Until one has entered a generation, programs may still be loading.
         return max([stalls_s, *(w.loading_until_s(rules.start_s) for w in workers)])
+
+    def _stall_s(self, iteration_s: float) -> float:
+        """Returns how long a job may be silent with iterations of this length."""
+        return max(self.roster.rules.stall_s, STALL_ITERATIONS * iteration_s)
 
     def next_s(self, now: float) -> float:
         """Returns when `step` is due again if nothing is reported until then."""
