@@ -401,7 +401,7 @@ def test_what_root_writes_for_a_job_changes_no_file_of_another(
     launcher = scene.nodes._launchers[0]
     assert launcher.outputs() == {output: ann.uid}
     launcher.warn(order.job, 0, "idle")
-    with pytest.raises(OSError, match="plain file|another user"):
+    with pytest.raises(OSError, match=r"plain file|another user"):
         shorten(output, 1 << 10, ann.uid)
     # Nor by the name of the copy: that is a new file, and hers.
     output.unlink()

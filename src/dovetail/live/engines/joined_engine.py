@@ -43,7 +43,7 @@ SHOWN = 3
 @dataclass(frozen=True, slots=True)
 class JoinSettings:
     """Where nodes reach the controller (HOST or HOST:PORT, empty: by this machine's name), and
-    the lease of nodes: how long workers may run without a controller, 0 without limit.
+    the lease of nodes: how long workers may run without a controller.
 
     `lease` is `lease_s` as the user wrote it.
     """

@@ -26,6 +26,7 @@ from dovetail.core.policy import name_of, spell
 from dovetail.live.access.shared_home import SharedHome
 from dovetail.live.access.user_list import StoredUsers, read_user_list
 from dovetail.live.controller.job_folders import JobFolders
+from dovetail.live.controller.node_monitor import awaits_nodes
 from dovetail.live.controller.watchdog import Watchdog, WatchdogPolicy
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import MEASURED, Edges, Incoming, StoredState
@@ -52,7 +53,7 @@ from dovetail.live.store.queries import LIVE, StoreReader
 from dovetail.live.store.store import Store
 from dovetail.live.system.file_system import check_local
 from dovetail.live.system.private_file import is_gone
-from dovetail.live.workers.rules import Rules
+from dovetail.live.workers.rules import ENDLESS_LEASE_S, Rules
 from dovetail.physics.beliefs.measurements import Measurements
 from dovetail.study.option_texts import OptionTexts
 from dovetail.study.tenant_notes import unheeded
@@ -61,6 +62,8 @@ from dovetail.version import __version__
 from dovetail.wire.site import AUTO, SiteSettings
 
 LOG = logging.getLogger(__name__)
+LEASE = "lease of nodes"
+"""The name in the journal of the lease that agents may hold, in seconds."""
 WATCH_S = 1.0
 SWITCH_S = 0.0005
 """How long a thread computes while another one waits.
@@ -117,6 +120,7 @@ def check(request: UpRequest) -> None:
             with StoreReader(folder.store) as reader:
                 reader.check()
                 _check_engine(request.engine, engine.identity, reader)
+                _check_lease(request, reader)
 
 
 def _check_policy(request: UpRequest, engine: Engine) -> None:
@@ -171,13 +175,14 @@ def _serve_once(
         stack.callback(committer.close)
         reader = stack.enter_context(StoreReader(folder.store))
         _check_engine(request.engine, engine.identity, reader)
+        _check_lease(request, reader)
         engine.prepare(keeps_nodes=_under_way(reader) > 0)
         store = Store(committer, reader)
         recovered = store.recover(folder)
         lengths = JobLengths(recovered, store.find)
         scheduler = _scheduler(request, engine, recovered, lengths)
         meta = starting_meta(reader, scheduler.manifest_text(request.engine), engine.identity)
-        store.keep(meta)
+        store.keep({**meta, **_lease_of(request)})
         LOG.info(
             "start: preparing %s (the first time up to a minute: machine code is compiled)",
             request.policy,
@@ -421,6 +426,26 @@ def _check_engine(engine: str, identity: str, reader: StoreReader) -> None:
             f"--engine {engine}",
             f"{under_way} jobs of this cluster belong to its engine {before}",
             f"give --engine {before}, or another --home",
+        )
+
+
+def _lease_of(request: UpRequest) -> dict[str, str]:
+    """Returns what the store is to say of the lease of this cluster's nodes, if they have one."""
+    return {LEASE: repr(request.join.lease_s)} if EngineSpec.parse(request.engine).joins else {}
+
+
+def _check_lease(request: UpRequest, reader: StoreReader) -> None:
+    """Raises InputError for a shorter lease while agents may hold the longer one.
+
+    The controller would take their nodes for lost while the workers there live.
+    """
+    before_s = float(reader.meta(LEASE) or 0.0) if _lease_of(request) else 0.0
+    if request.join.lease_s < before_s and (_under_way(reader) or awaits_nodes(reader.meta)):
+        length = "0" if before_s == ENDLESS_LEASE_S else f"{before_s:g}s"
+        raise InputError(
+            f"--lease {request.join.lease}",
+            "jobs that are under way have a longer lease",
+            f"give --lease {length}, or run `dovetail down --drain` first",
         )
 
 
