@@ -48,6 +48,7 @@ class JoinedCluster:
         self.root, self.home, self.slots = root, root / "home", dict(slots)
         self.file = root / "nodes.toml"
         self.file.write_text("".join(f'[[node]]\nname = "{name}"\n' for name in slots))
+        self.engine = f"nodes:{self.file}"
         self.dovetail = [sys.executable, "-m", "dovetail"]
         self.client = Client(self.home, patience_s=PATIENCE_S)
         self.controller: subprocess.Popen[bytes] | None = None
@@ -56,7 +57,7 @@ class JoinedCluster:
     def start(self, *words: str) -> None:
         """Starts a controller; returns while it waits for nodes."""
         command = [*self.dovetail, "up", "--foreground", "--home", str(self.home)]
-        engine = ["--engine", f"nodes:{self.file}", "--gate", "127.0.0.1"]
+        engine = ["--engine", self.engine, "--gate", "127.0.0.1"]
         with (self.root / "said").open("ab") as said:
             self.controller = subprocess.Popen(
                 [*command, *engine, *words], stdout=said, stderr=said
@@ -105,7 +106,7 @@ class JoinedCluster:
             command,
             str(self.root),
             trains=True,
-            gpus=int(most or least),
+            gpus=int(least),
             min_gpus=int(least),
             max_gpus=int(most or least),
             duration_s=3600.0,
@@ -123,11 +124,17 @@ class JoinedCluster:
         """Waits for new steps with so many workers; returns their processes."""
         before = len(self.steps(name))
 
-        def new() -> list[tuple[int, int, int, int]]:
-            return [row for row in self.steps(name)[before:] if row[1] == workers]
+        found: set[int] = set()
 
-        self.until(lambda: len({row[2] for row in new()}) == workers, what)
-        return {row[2] for row in new()}
+        def all_train() -> bool:
+            # The newest only: a process that was stopped may still write of its last step.
+            rows = [row for row in self.steps(name)[before:] if row[1] == workers]
+            found.clear()
+            found.update(row[2] for row in rows[-2 * workers :])
+            return len(found) == workers
+
+        self.until(all_train, what)
+        return found
 
     def go_on(self, name: str) -> None:
         """Lets a job end."""
