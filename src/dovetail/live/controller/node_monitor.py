@@ -292,7 +292,8 @@ class NodeMonitor:
 
     def mark_gone(self, node: int) -> None:
         """Notes that whoever started the node says it is gone, with all that ran there."""
-        self.nodes[node].lost_s = self._tables.now
+        # Its starter repeats it: lost once is lost.
+        self.nodes[node].lost_s = min(self.nodes[node].lost_s, self._tables.now)
         self._keep_leases()
 
     def _keep_leases(self) -> None:

@@ -143,8 +143,9 @@ class StarterLoop:
             return
         self._gone_s = now + GONE_EVERY_S
         gone = frozenset(self._starter.gone())
-        for name in sorted(gone - self._gone):
-            if name in self._names:
+        for name in sorted(gone.intersection(self._names)):
+            if name not in self._gone:
                 LOG.warning("node %s is gone, as its engine reports", name)
-                self._put(NodeGone(self._names.index(name)))
+            # Each time: a controller that is just starting may not be able to use the first.
+            self._put(NodeGone(self._names.index(name)))
         self._gone = gone
