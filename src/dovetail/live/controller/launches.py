@@ -15,8 +15,10 @@ SHELL = ("/bin/sh",)
 """The interpreter of a script whose first line has none."""
 
 
-def launcher_in(folder: Path) -> Callable[[int, JobSpec], StartWorker]:
+def launcher_in(folder: Path, *, ships: bool = False) -> Callable[[int, JobSpec], StartWorker]:
     """Returns the function that makes launches; `folder` has a folder for each job by number.
+
+    With `ships` nodes have folders of their own instead, and files travel.
 
     A script is the file `script` there, run by the interpreter of its first line.
     """
@@ -42,6 +44,7 @@ def launcher_in(folder: Path) -> Callable[[int, JobSpec], StartWorker]:
             container_image=spec.container_image,
             container_mounts=spec.container_mounts,
             retries=spec.retries,
+            ships=ships,
         )
 
     return launch

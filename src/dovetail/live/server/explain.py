@@ -325,7 +325,7 @@ def _progress_lines(
         lines.append(
             f"it waits for job {awaited} to leave its GPUs, or to hold less of their memory"
         )
-    lines.extend(f"it waits for GPU memory on {why}" for why in run.deferred)
+    lines.extend(f"it waits on {why}" for why in run.deferred)
     if run.placement.accumulation_steps > 1:
         lines.append(f"its batch is cut into {run.placement.accumulation_steps} steps")
     return lines

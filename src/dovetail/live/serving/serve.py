@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -30,6 +30,9 @@ from dovetail.live.engines.engine import Engine, open_engine
 from dovetail.live.engines.engine_spec import EngineSpec
 from dovetail.live.engines.joined_engine import JoinSettings
 from dovetail.live.engines.local_engine import check_sockets
+from dovetail.live.engines.output_bound import shorten
+from dovetail.live.jobs.lifecycle import TERMINAL
+from dovetail.live.jobs.output_path import output_of
 from dovetail.live.join.shared_folder import declare
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import PingReply
@@ -38,6 +41,7 @@ from dovetail.live.server.server import Server, user_name
 from dovetail.live.serving.period import starting_meta
 from dovetail.live.serving.scheduler import JobLengths, Scheduler, build_scheduler
 from dovetail.live.serving.warm_up import warm_up
+from dovetail.live.shipping.shipping_store import ShippedJob, ShippingStore
 from dovetail.live.store.database import Database, EmptyStore
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.group_commit import GroupCommit
@@ -249,7 +253,7 @@ def _control(
     with ExitStack() as stack:
         post = engine.connect(inbox.put)
         stack.callback(post.close)
-        folders = JobFolders(folder, store)
+        folders = JobFolders(folder, store, ships=engine.ships)
         world = LiveWorld(
             Edges(clock, inbox, post, folders, store),
             scheduler.state,
@@ -271,21 +275,15 @@ def _control(
         intake = Intake(
             store.committer, clock=clock, cluster=cluster, put=put, home=folder.home, policy=policy
         )
-        pong = PingReply(
-            pid=os.getpid(),
-            epoch=recovered.epoch,
-            version=__version__,
-            policy=spell(scheduler.policy),
-            engine=request.engine,
-            forecast=scheduler.options.forecast,
-            now_s=clock.now(),
-            speed=engine.speed,
-        )
+        pong = _pong(request, engine, scheduler, recovered, clock.now())
         info = ServerInfo(pong, folder, engine.paced)
         handler = RequestHandler(info, intake, lambda: world.status, clock.now)
         server = Server(handler, folder.socket, token=folder.token() if request.listen else "")
         stack.callback(server.stop)
         server.start(request.listen)
+        if engine.ships:
+            engine.ship_through(_shipping_store(request, folder, world, engine.names))
+            stack.callback(engine.ship_through, None)
         engine.serve_clients(server.serve_remote)
         stack.callback(engine.serve_clients, None)
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
@@ -293,6 +291,45 @@ def _control(
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
         run_loop(world, WatchdogPolicy(scheduler.policy, watchdog), memory=world.memory)
         LOG.info("controller %d ends as requested", recovered.epoch)
+
+
+def _pong(
+    request: UpRequest, engine: Engine, scheduler: Scheduler, recovered: StoredState, now_s: float
+) -> PingReply:
+    """Returns what the controller says of itself."""
+    return PingReply(
+        pid=os.getpid(),
+        epoch=recovered.epoch,
+        version=__version__,
+        policy=spell(scheduler.policy),
+        engine=request.engine,
+        forecast=scheduler.options.forecast,
+        now_s=now_s,
+        speed=engine.speed,
+    )
+
+
+def _shipping_store(
+    request: UpRequest, folder: Folder, world: LiveWorld, names: Sequence[str]
+) -> ShippingStore:
+    """Returns what keeps the files that nodes ship in the folders of jobs."""
+
+    def find(number: int) -> ShippedJob | None:
+        with StoreReader(folder.store) as reader:
+            job = reader.job(number)
+        if job is None:
+            return None
+        output = output_of(job.spec, number, folder.job(number))
+        return ShippedJob(job.record.state in TERMINAL, output)
+
+    def is_awaited(node: int) -> bool:
+        status = world.status
+        if status is None:
+            return True
+        return not any(n.node == node and n.lost_s <= status.now_s for n in status.nodes)
+
+    bound = request.site.output_bytes_max, shorten
+    return ShippingStore(folder.jobs, find, is_awaited, lambda node: names[node], bound)
 
 
 def _rules_of(request: UpRequest, engine: Engine) -> Rules:
