@@ -303,9 +303,7 @@ def test_a_node_has_the_files_of_its_own_jobs_alone(tmp_path: Path) -> None:
         GetPiece(8, 0, secret, 0),
         PutCheckpoint(8, 0, 1, ShippedFile(f"checkpoint-{1:012d}.pt", 1, "0" * 64), 0),
     ):
-        assert scene.store.answer(0, request) == ShippingRefused(
-            "job 8 is none of this node", forever=True
-        )
+        assert scene.store.answer(0, request) == ShippingRefused("job 8 is none of this node")
     assert not (scene.jobs / "8").exists()
     for name in ("../8/script", "/etc/passwd", "output.log", ".shipped.json", "checkpoint-1.pt"):
         file = ShippedFile(name, 1, "0" * 64)

@@ -21,6 +21,8 @@ CLOSED = "ReqNodeNotAvail"
 UNWRITABLE = "StorageUnavailable"
 GPU_MEMORY_HELD = "GpuMemoryHeld"
 """The reason of a starting job that waits for the driver to free GPU memory."""
+AGENT_WAITS = "AgentWaits"
+"""Its agent cannot start it yet: its files are on their way, or a script of the site runs."""
 WANTS_GPUS = ("None", "Resources", "Priority")
 """Reasons of policies that are less specific than `CLOSED`, or than a limit of its tenant."""
 
@@ -107,7 +109,7 @@ def reason_code(job: StoredJob, index: SnapshotIndex) -> str:
     record, reason = job.record, index.reasons.get(job.number)
     run = index.runs.get(job.number)
     if record.state is State.CONFIGURING and run is not None and run.deferred:
-        return GPU_MEMORY_HELD
+        return GPU_MEMORY_HELD if any("memory" in why for why in run.deferred) else AGENT_WAITS
     if record.state is not State.PENDING:
         return record.reason
     if record.held:

@@ -14,6 +14,7 @@ from dovetail.wire.shipping import PIECE_BYTES, ShippedFile
 
 CHECKPOINT = re.compile(r"checkpoint-(\d{12})\.pt", re.ASCII)
 SCRIPT = "script"
+SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 ROOM_BYTES = 1 << 30
 """Left free on the disk of a receiver: its own state needs room more than any checkpoint."""
 READ_BYTES = 1 << 20

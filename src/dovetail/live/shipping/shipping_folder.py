@@ -55,6 +55,7 @@ class ShippingFolder:
         self._stream, self._inode, self._offset = "", -1, -1
         self._unended = b""
         self._shipped: set[str] = set()
+        self._described: tuple[tuple[Path, int, int], ShippedFile] | None = None
         self._generation, self._lineage = -1, 0
         with suppress(OSError, ValueError, KeyError, TypeError):
             said = json.loads((folder / FILE).read_text(encoding="ascii"))
@@ -142,7 +143,12 @@ class ShippingFolder:
     def _push_checkpoint(self, ask: Ask, path: Path) -> Iterator[bool]:
         lineage, generation = self._lineage, self._generation
         with open(path, "rb") as stream:
-            file, offset = described(path), 0
+            status = os.fstat(stream.fileno())
+            key = (path, status.st_mtime_ns, status.st_size)
+            if self._described is None or self._described[0] != key:
+                # Once: the connection may be cut while a large file is read.
+                self._described = key, described(path)
+            file, offset = self._described[1], 0
             data = b""
             while True:
                 piece = PutCheckpoint(self.job, lineage, generation, file, offset, encoded(data))

@@ -12,8 +12,8 @@ from dovetail.wire.connection import LineConnection
 from dovetail.wire.shipping import SHIPPING_REPLIES, SHIPPING_REQUESTS
 
 LOG = logging.getLogger(__name__)
-SILENT_S = 60.0
-"""An agent with files asks every few seconds."""
+SILENT_S = 600.0
+"""An agent with files asks every few seconds, but for while it reads a large checkpoint."""
 
 
 class ShippingServer:

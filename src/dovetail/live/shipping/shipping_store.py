@@ -21,6 +21,7 @@ from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.jobs.lineage import lineage_folder, newest_lineage
 from dovetail.live.shipping.shipped_draft import (
     SCRIPT,
+    SHA256,
     ShippedDraft,
     checkpoints_in,
     decoded,
@@ -81,6 +82,7 @@ class JobShipping:
     nodes: dict[int, NodeShipping] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     partial: ShippedDraft | None = None
+    is_noted: bool = False
     asked: int = -1
     asked_s: float = 0.0
 
@@ -113,11 +115,9 @@ class ShippingStore:
     def allow(self, node: int, job: int) -> None:
         """Lets a node ship files of a job; call it before the node is ordered to start workers."""
         shipment = self._shipment(job)
-        if node in shipment.nodes:
-            return
-        with shipment.lock:
-            shipment.nodes.setdefault(node, NodeShipping())
-            self._keep(job, shipment)
+        if node not in shipment.nodes:
+            shipment.nodes[node] = NodeShipping()
+            self._keep_soon(job, shipment)
 
     def note_saved(self, node: int, job: int, step: int) -> None:
         """Notes that a node says it has a checkpoint."""
@@ -125,9 +125,19 @@ class ShippingStore:
         known = shipment.nodes.get(node)
         if known is None or step <= known.saved_step:
             return
-        with shipment.lock:
-            known.saved_step, known.missed = step, 0
-            self._keep(job, shipment)
+        known.saved_step, known.missed = step, 0
+        self._keep_soon(job, shipment)
+
+    def _keep_soon(self, job: int, shipment: JobShipping) -> None:
+        """Keeps what was noted, now or once another thread has dealt with a large file."""
+        shipment.is_noted = True
+        if shipment.lock.acquire(blocking=False):
+            try:
+                self._keep(job, shipment)
+            except OSError as error:
+                LOG.error("what job %d ships cannot be noted: %s", job, error.strerror)
+            finally:
+                shipment.lock.release()
 
     # What nodes ask.
 
@@ -137,22 +147,33 @@ class ShippingStore:
             return self._over(node, request)
         shipment = self._shipment(request.job)
         if node not in shipment.nodes:
-            return ShippingRefused(f"job {request.job} is none of this node", forever=True)
+            return ShippingRefused(f"job {request.job} is none of this node")
         try:
             with shipment.lock:
-                match request:
-                    case AppendOutput():
-                        return self._append(node, shipment, request)
-                    case PutCheckpoint():
-                        return self._put(node, shipment, request)
-                    case AskFiles():
-                        return self._found(shipment, request)
-                    case GetPiece():
-                        return self._piece(request)
+                reply = self._answer(node, shipment, request)
+                if shipment.is_noted:
+                    self._keep(request.job, shipment)
+                return reply
         except OSError as error:
             return ShippingRefused(str(error.strerror or error))
         except ValueError as error:
             return ShippingRefused(str(error), forever=True)
+
+    def _answer(
+        self,
+        node: int,
+        shipment: JobShipping,
+        request: AppendOutput | PutCheckpoint | AskFiles | GetPiece,
+    ) -> ShippingReply:
+        match request:
+            case AppendOutput():
+                return self._append(node, shipment, request)
+            case PutCheckpoint():
+                return self._put(node, shipment, request)
+            case AskFiles():
+                return self._found(shipment, request)
+            case GetPiece():
+                return self._piece(request)
 
     def _over(self, node: int, request: NodeFiles) -> JobsOver:
         over = []
@@ -206,7 +227,7 @@ class ShippingStore:
     def _put(self, node: int, shipment: JobShipping, piece: PutCheckpoint) -> ShippingReply:
         own, name = self._own(piece.job), piece.file.name
         step, folder = step_of(name), lineage_folder(own, piece.lineage)
-        if step < 0 or len(piece.file.sha256) != 64:
+        if step < 0 or not SHA256.fullmatch(piece.file.sha256):
             raise ValueError(f"{name[:80]!r} is no checkpoint")
         if piece.generation < shipment.generation or piece.lineage < newest_lineage(own):
             self._forget_saved(node, shipment, step)
@@ -243,11 +264,11 @@ class ShippingStore:
         if asked.fresh and asked.generation > shipment.generation:
             if why := self._awaited(shipment, asked, step):
                 return FilesFound(why=why)
-            lost = max((n.saved_step for n in shipment.nodes.values()), default=-1)
+            lost = max((n.saved_step for n in list(shipment.nodes.values())), default=-1)
             if max(lost, asked.step) > step:
                 self._say_lost(asked, shipment, step, max(lost, asked.step))
             shipment.generation = asked.generation
-            for node in shipment.nodes.values():
+            for node in list(shipment.nodes.values()):
                 node.saved_step = -1
             self._keep(asked.job, shipment)
         return FilesFound((*files, *(self._described_file(path) for path in newest)))
@@ -268,7 +289,7 @@ class ShippingStore:
                 )
         # The controller knows of a newer one, and nobody has said yet that it is there.
         waited = self._clock() - shipment.asked_s >= UNKNOWN_S
-        is_said = any(known.saved_step >= asked.step for known in shipment.nodes.values())
+        is_said = any(known.saved_step >= asked.step for known in list(shipment.nodes.values()))
         if asked.step > step and not (is_said or waited):
             return f"the checkpoint of step {asked.step} has not arrived"
         return ""
@@ -311,7 +332,10 @@ class ShippingStore:
             return self._known[job]
 
     def _keep(self, job: int, shipment: JobShipping) -> None:
-        nodes = {str(n): [k.stream, k.offset, k.saved_step] for n, k in shipment.nodes.items()}
+        shipment.is_noted = False
+        nodes = {
+            str(n): [k.stream, k.offset, k.saved_step] for n, k in list(shipment.nodes.items())
+        }
         content = {"size": shipment.size, "generation": shipment.generation, "nodes": nodes}
         self._own(job).mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(self._own(job) / FILE, json.dumps(content), mode=PRIVATE, synced=False)
