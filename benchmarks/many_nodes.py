@@ -61,7 +61,7 @@ from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 
 SPAWN = multiprocessing.get_context("spawn")
-PATIENCE_S = 300.0
+PATIENCE_S = 1800.0
 LONG_S = 50_000.0
 SUBMITS = 200
 REDIAL_S = 1.0
@@ -211,9 +211,11 @@ class Usage:
 
 
 class Meter:
-    """Measures a controller from inside its process."""
+    """Measures a controller from inside its process; `profiler` sees what follows decisions."""
 
     def __init__(self) -> None:
+        self.profiler = cProfile.Profile()
+        self.profiles = False
         self.world: LiveWorld | None = None
         self.decide_s: list[float] = []
         self.whole_s: list[float] = []
@@ -227,6 +229,8 @@ class Meter:
         def advance(until: float) -> bool:
             is_asked = ask(until)
             self._decided_s = thread_time()
+            if self.profiles:
+                self.profiler.enable()
             return is_asked
 
         with patch.object(world, "advance", advance):
@@ -234,6 +238,7 @@ class Meter:
 
     def wait(self, inbox: ThreadInbox, until: float) -> Sequence[Incoming]:
         """Waits in place of an inbox: what followed from the last decision is over."""
+        self.profiler.disable()
         if self._decided_s >= 0:
             self.whole_s.append(thread_time() - self._decided_s)
             self._decided_s = -1.0
@@ -271,19 +276,21 @@ def nodes_file(home: Path) -> Path:
     return home.parent / "nodes.toml"
 
 
-def control(home: Path, policy: str, profile: str, pipe: Connection) -> None:
+def control(home: Path, policy: str, pipe: Connection) -> None:
     """Runs a controller that says what it has used whenever it is asked."""
     meter = Meter()
 
     def answer() -> None:
         while True:
-            pipe.recv()
+            if profile := pipe.recv():
+                meter.profiles = not meter.profiles
+                if not meter.profiles:
+                    meter.profiler.dump_stats(profile)
             pipe.send(meter.usage())
 
     threading.Thread(target=answer, name="meter", daemon=True).start()
     gate = JoinSettings(gate="127.0.0.1")
     request = UpRequest(home, policy, f"nodes:{nodes_file(home)}", {}, join=gate)
-    profiler = cProfile.Profile() if profile else None
     with (
         # Synthetic jobs run on these nodes, as on those of an emulated cluster.
         patch.object(JoinedEngine, "paced", True),
@@ -291,26 +298,22 @@ def control(home: Path, policy: str, profile: str, pipe: Connection) -> None:
         patch("dovetail.live.serving.serve.run_loop", meter.run),
         patch.object(ThreadInbox, "wait", lambda inbox, until: meter.wait(inbox, until)),
     ):
-        if profiler is not None:
-            profiler.enable()
         serve(request, lambda server: None)
-        if profiler is not None:
-            profiler.dump_stats(profile)
 
 
 class Controller:
     """A controller in a process of its own."""
 
-    def __init__(self, home: Path, policy: str, profile: str = "") -> None:
+    def __init__(self, home: Path, policy: str) -> None:
         self._pipe, there = SPAWN.Pipe()
         self.began_s = monotonic()
-        self._process = SPAWN.Process(target=control, args=(home, policy, profile, there))
+        self._process = SPAWN.Process(target=control, args=(home, policy, there))
         self._process.start()
         until(lambda: self.usage().is_settled, "the controller is up")
 
-    def usage(self) -> Usage:
-        """Returns what it has used."""
-        self._pipe.send(None)
+    def usage(self, profile: str = "") -> Usage:
+        """Returns what it has used; begins a profile of its decisions, or ends it in a file."""
+        self._pipe.send(profile)
         usage = self._pipe.recv()
         assert isinstance(usage, Usage)
         return usage
@@ -319,10 +322,6 @@ class Controller:
         """Kills it."""
         assert self._process.pid is not None
         os.kill(self._process.pid, signal.SIGKILL)
-        self._process.join()
-
-    def join(self) -> None:
-        """Waits for its end."""
         self._process.join()
 
 
@@ -424,7 +423,7 @@ def measure(
     home: Path, policy: str, nodes: int, given: argparse.Namespace, orders: Connection
 ) -> None:
     """Prints the figures of one cluster, and kills its controller."""
-    controller, client = Controller(home, policy, given.profile), Client(home)
+    controller, client = Controller(home, policy), Client(home)
     orders.recv()
     print(f"  up: {controller.usage().cpu_s:.1f} CPU s, {controller.usage().held_mib:.0f} MiB")
     stretch(controller, orders, "at rest", given.load_s)
@@ -437,13 +436,9 @@ def measure(
     print(f"  filled: {usage.cpu_s - before.cpu_s:.1f} CPU s, {usage.held_mib:.0f} MiB, {counts}")
     print("  " + decisions_line(usage, 0))
     stretch(controller, orders, "under load", given.load_s)
-    users(controller, client)
+    users(controller, client, given.profile)
     if nodes >= 10:
         lose(controller, client, orders, nodes)
-    if given.profile:
-        client.down()
-        controller.join()
-        return
     recover(controller, home, policy, orders)
 
 
@@ -459,10 +454,12 @@ def quiet(controller: Controller, client: Client) -> None:
     until(is_quiet, "all jobs are started")
 
 
-def users(controller: Controller, client: Client) -> None:
+def users(controller: Controller, client: Client, profile: str) -> None:
     """Prints how long submits and cancels take, and the decisions that follow."""
     first, took_s, before = len(controller.usage().decide_s), list[float](), controller.usage()
     rows = client.jobs(limit=SUBMITS // 2, states=("RUNNING",)).jobs
+    if profile:
+        controller.usage(profile)
     running = [row.called for row in rows]
     for n in range(SUBMITS):
         began = time.perf_counter()
@@ -472,7 +469,7 @@ def users(controller: Controller, client: Client) -> None:
             client.cancel(running[n // 2])
         sleep(0.02)
     sleep(2.0)
-    usage = controller.usage()
+    usage = controller.usage(profile)
     p50, p99 = (percentile(took_s, part) for part in (0.5, 0.99))
     print(f"  submits: p50 {p50:.1f}, p99 {p99:.1f} ms of wall time")
     print("  " + decisions_line(usage, first))

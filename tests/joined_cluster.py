@@ -48,24 +48,29 @@ class JoinedCluster:
         self.root, self.home, self.slots = root, root / "home", dict(slots)
         self.file = root / "nodes.toml"
         self.file.write_text("".join(f'[[node]]\nname = "{name}"\n' for name in slots))
+        self.dovetail = [sys.executable, "-m", "dovetail"]
         self.client = Client(self.home, patience_s=PATIENCE_S)
         self.controller: subprocess.Popen[bytes] | None = None
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, *words: str) -> None:
         """Starts a controller; returns while it waits for nodes."""
-        command = [sys.executable, "-m", "dovetail", "up", "--foreground", "--home", str(self.home)]
+        command = [*self.dovetail, "up", "--foreground", "--home", str(self.home)]
         engine = ["--engine", f"nodes:{self.file}", "--gate", "127.0.0.1"]
         with (self.root / "said").open("ab") as said:
             self.controller = subprocess.Popen(
                 [*command, *engine, *words], stdout=said, stderr=said
             )
 
+    def word_of(self, name: str) -> Path:
+        """Returns the file of a node's join word."""
+        return self.home / "join" / name
+
     def join(self, name: str, word: Path | None = None, *prefix: str) -> None:
         """Starts the agent of a node, once its join word is there."""
-        word = word or self.home / "join" / name
-        self.until(word.exists, f"there is a word for {name}")
-        command = [*prefix, sys.executable, "-m", "dovetail", "agent", "--join", str(word)]
+        given = self.home / "join" / name
+        self.until((word or given).exists, f"there is a word for {name}")
+        command = [*prefix, *self.dovetail, "agent", "--join", str(word or self.word_of(name))]
         options = ["--folder", str(self.root / name), "--slots", str(self.slots[name])]
         with (self.root / f"{name}.log").open("ab") as log:
             self.agents[name] = subprocess.Popen([*command, *options], stdout=log, stderr=log)
@@ -142,12 +147,12 @@ class JoinedCluster:
 
     def signal_machine(self, name: str, number: signal.Signals) -> None:
         """Sends a signal to all processes of a node: stopped, it is a machine that hangs."""
-        for process in _pids_in(self.root / name):
+        for process in pids_in(self.root / name):
             os.kill(process, number)
 
     def close(self) -> None:
         """Ends all that runs."""
-        keepers = [p for name in self.slots for p in _pids_in(self.root / name)]
+        keepers = [p for name in self.slots for p in pids_in(self.root / name)]
         if self.controller is not None and self.controller.poll() is None:
             self.kill()
         for agent in self.agents.values():
@@ -159,7 +164,7 @@ class JoinedCluster:
         until(lambda: not any(map(is_there, keepers)), lambda: "workers outlive the test")
 
 
-def _pids_in(folder: Path) -> list[int]:
+def pids_in(folder: Path) -> list[int]:
     """Returns the leaders of sessions whose command names a folder: keepers and workers."""
     found = []
     for entry in Path("/proc").iterdir():

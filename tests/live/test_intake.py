@@ -275,7 +275,7 @@ def test_a_request_is_durable_once_and_in_order(scene: Scene) -> None:
         ("cancel", {}, "no job was named"),
         ("drain", {"node": 3}, r"no such node \(0..2\)"),
         ("undrain", {}, "no such node"),
-        ("down", {"argument": "now"}, "'leave' or 'drain'"),
+        ("down", {"argument": "now"}, "'leave', 'drain' or 'save'"),
         ("cancle", {"jobs": (1,)}, "did you mean 'cancel'"),
     ],
 )

@@ -60,7 +60,7 @@ def test_an_elastic_job_trains_over_nodes_that_are_killed_and_hang(
     cluster.trains_on("elastic", 3, "the node is back in the same job")
 
     remote = Client(cluster.home / "client", patience_s=PATIENCE_S)
-    assert remote.show(job).state == "RUNNING", "clients come in through the gate as well"
+    assert remote.show(job).row.state == "RUNNING", "clients come in through the gate as well"
     cluster.go_on("elastic")
     (end,) = cluster.client.wait(job, timeout_s=PATIENCE_S)
     assert end.state == "COMPLETED", cluster.said()

@@ -160,6 +160,30 @@ def test_down_drain_lets_jobs_end_and_starts_no_more(stage: Make) -> None:
     assert s.states() == {1: State.COMPLETED, 2: State.COMPLETED}
 
 
+def test_down_save_frees_all_gpus_and_the_next_controller_goes_on(stage: Make) -> None:
+    s = stage(nodes=1, gpus=2)
+    s.submit(1.0, duration_s=30.0)
+    s.submit(1.5, duration_s=30.0, requeue=False)
+    s.submit(2.0, duration_s=30.0)
+    s.ask(11.0, "down", argument="save")
+    s.play(100.0)
+    assert s.states() == {1: State.PENDING, 2: State.RUNNING, 3: State.PENDING}
+    assert s.line.now < 20.0, "it did not wait for the end of any job"
+    assert [f.why for f in s.of(1) if isinstance(f, Stopped)] == ["saved for the next controller"]
+    s.play(200.0)
+    assert set(s.states().values()) == {State.COMPLETED}
+    assert len(s.starts(2)) == 1, "a job that is never requeued ran on"
+
+
+def test_down_save_waits_for_no_worker_on_a_node_that_is_down(stage: Make) -> None:
+    s = stage(nodes=2, gpus=1, rules=replace(RULES, leases_s=(600.0, 600.0)))
+    s.submit(1.0, duration_s=300.0, gpus=2)
+    s.at(5.0, lambda: s.deaf.add(0))
+    s.ask(30.0, "down", argument="save")
+    s.play(200.0)
+    assert s.line.now < 60.0
+
+
 @pytest.mark.parametrize("policy", ["max-min", "afs-p", "srtf"])
 def test_down_drain_leaves_running_jobs_what_they_have(stage: Make, policy: str) -> None:
     s = stage(policy, nodes=2, gpus=2)

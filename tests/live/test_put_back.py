@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from harness.mutations import who_left_is_done
 from harness.partitions import parted
 from harness.put_back import PutBack
 from harness.stage import folder_in_memory
@@ -49,6 +50,11 @@ def test_no_story_that_once_broke_a_rule_does_so_again() -> None:
     for seed in ONCE_BROKEN:
         assert not (text := told(parted(seed), seed)), text
         assert not (text := told(story(seed), seed)), text
+
+
+def test_the_stories_find_work_that_is_taken_for_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    who_left_is_done(monkeypatch)
+    assert "its work is not done" in told(story(795), 795)
 
 
 @pytest.mark.slow

@@ -54,6 +54,13 @@ def test_the_first_node_is_asked_for_a_port_until_it_answers_and_then_all_start(
     ]
 
 
+def test_an_agent_of_the_version_before_is_not_asked_and_the_port_is_guessed(ranks: Table) -> None:
+    ranks.gang.roster.hosts.learn(4, "")
+    assert [order.master for order in starts(ranks, 0.0)] == ["127.0.0.1:20360"] * 3
+    ranks.gang.roster.hosts.learn(4, "10.0.0.4")
+    assert ranks.gang.roster.hosts.finds_ports(4), "it was upgraded"
+
+
 def test_each_start_asks_anew_and_no_answer_to_the_last_one_counts(ranks: Table) -> None:
     ranks.orders(0.0)
     found(ranks, "10.0.0.4:1")

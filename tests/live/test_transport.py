@@ -10,6 +10,7 @@ import pytest
 from dovetail.live.node.agent_link import AgentLink
 from dovetail.live.node.transport import EventLoop, LineChannel
 from dovetail.wire.codec import LINE_BYTES_MAX
+from dovetail.wire.connection import Stream
 from patience import PATIENCE_S
 
 
@@ -134,3 +135,29 @@ def test_a_link_whose_thread_ends_before_it_is_woken_closes_all_the_same(tmp_pat
     link._closing = True  # as `close` does, before it wakes the thread
     link._thread.join(PATIENCE_S)
     link.close()
+
+
+class Broken:
+    """A connection over TLS whose peer is gone: sending fails in a frame that has the data."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.link, name)
+
+    def send(self, data: memoryview) -> int:
+        raise BrokenPipeError(f"{len(data)} bytes")
+
+
+def test_over_tls_a_peer_that_is_gone_ends_the_connection_and_not_the_agent(
+    loop: EventLoop,
+) -> None:
+    here, there = socket.socketpair()
+    closed: list[bool] = []
+    broken: Stream = Broken(here)  # type: ignore[assignment]
+    channel = LineChannel(loop, broken, lambda line: None, lambda: closed.append(True))
+    channel.send(b"a report\n")
+    there.close()
+    loop.wait(1.0)
+    assert closed == [True] and not channel.open

@@ -118,6 +118,31 @@ def test_what_is_queued_goes_out_as_the_peer_takes_it(
     assert connection.unsent_bytes == 0
 
 
+class Secured:
+    """A stream as `ssl` makes them: frames of Python that hold what they were to send."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self.settimeout, self.gettimeout = link.settimeout, link.gettimeout
+        self.fileno, self.close, self.shutdown = link.fileno, link.close, link.shutdown
+        self.recv, self.sendall = link.recv, link.sendall
+
+    def send(self, data: memoryview, /) -> int:
+        return self.link.send(data)
+
+
+def test_what_is_queued_is_dropped_where_the_failure_to_send_is_handled() -> None:
+    here, there = socket.socketpair()
+    with LineConnection(Secured(here)) as connection:
+        there.close()
+        connection.queue(b"nobody reads this\n")
+        try:
+            connection.flush()
+        except BrokenPipeError:
+            connection.drop_unsent()
+        assert connection.unsent_bytes == 0
+
+
 def test_a_line_is_sent_whole_to_a_slow_peer_or_not_in_time(
     pair: tuple[LineConnection, socket.socket],
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -24,14 +25,16 @@ if TYPE_CHECKING:
 
 SLOTS_MAX = 1024
 LOOK_S = 0.05
+TRANSIENT = "transient"
+"""The file that marks a folder that goes with its agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """The address of this machine for others (empty: found out), and what SIGTERM ends."""
+    """The address of this machine for others (empty: found out), and how long the folder lives."""
 
     host: str
-    ends_workers_on_term: bool
+    is_transient: bool
 
 
 @click.command("agent")
@@ -62,7 +65,9 @@ class AgentOptions:
 )
 @click.option("--daemon", is_flag=True, help="Continue in the background.")
 @click.option(
-    "--end-workers-on-term", is_flag=True, help="On SIGTERM end the workers, as in a batch job."
+    "--transient",
+    is_flag=True,
+    help="In a batch job: SIGTERM ends the workers as well, and the folder goes with the agent.",
 )
 def agent(
     word: Path,
@@ -70,7 +75,7 @@ def agent(
     slots: int | None,
     host: str,
     daemon: bool,
-    end_workers_on_term: bool,
+    transient: bool,
 ) -> None:
     """Run the agent of this machine, for the controller of a join word.
 
@@ -95,13 +100,15 @@ def agent(
     except OSError as error:
         raise InputError(str(folder), f"cannot be used: {error.strerror}") from None
     check_home(folder)
+    if transient and not any(folder.iterdir()):
+        (folder / TRANSIENT).touch()
     if given is not None:
         # Kept, as it is needed for each call. A newer one is of the controller that runs now.
         word = folder / "word"
         given.write(word)
     devices = _devices(slots)
     host = _own_address(host) if host else ""
-    how = AgentOptions(host, end_workers_on_term)
+    how = AgentOptions(host, transient)
     if daemon:
         detach(folder / "agent.log", lambda ready: _serve(word, folder, devices, how, ready))
     else:
@@ -151,6 +158,9 @@ def _serve(
         ready()
         while _serve_as_node(joiner, folder, devices, how):
             pass
+        # Not a folder that was there before: it may have other files.
+        if (folder / TRANSIENT).exists():
+            shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
 
@@ -194,7 +204,7 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, how: AgentOpt
         links = GateLinks(loop, joiner, number, log, joined, on_join)
         server = AgentServer(loop, links, nodes, (number,), boot_s, gathers=True, log=log)
         stack.callback(server.close)
-        if how.ends_workers_on_term:
+        if how.is_transient:
             signal.signal(signal.SIGTERM, lambda *_: server.end_soon())
         log(f"the agent of node {number} runs (process {os.getpid()})")
         server.serve()

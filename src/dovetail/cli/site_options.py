@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 OUTPUT_BYTES_MIN = 64 << 10
 IDLE_S_MIN = 60.0
+NOT_SHARED = "none"
 F = TypeVar("F", bound=Callable[..., object])
 _OPTIONS = (
     click.option(
@@ -36,7 +36,7 @@ _OPTIONS = (
         "--jobs",
         default="",
         metavar="DIR",
-        help="Folder that all nodes share, for the folders of jobs. [default: none is shared]",
+        help="Folder that nodes share, for those of jobs; none: files travel. [default: HOME/jobs]",
     ),
     click.option(
         "--health-check",
@@ -162,17 +162,17 @@ def join_settings(texts: SiteTexts) -> JoinSettings:
     """Returns how nodes of other machines join. Raises InputError."""
     from dovetail.jobspec.values import seconds
     from dovetail.live.engines.joined_engine import JoinSettings
-    from dovetail.live.workers.rules import Rules
+    from dovetail.live.workers.rules import ENDLESS_LEASE_S, Rules
 
     lease = texts["lease"]
     try:
-        lease_s = 0.0 if lease == "0" else seconds(lease)
+        lease_s = ENDLESS_LEASE_S if lease == "0" else min(seconds(lease), ENDLESS_LEASE_S)
     except ValueError as error:
         raise InputError(f"--lease {lease}", str(error)) from None
     least_s = Rules().lease_s_min
-    if 0 < lease_s < least_s:
+    if lease_s < least_s:
         raise InputError(f"--lease {lease}", f"it is 0 or at least {least_s:g}s")
-    return JoinSettings(texts["gate"], 0.0 if isinf(lease_s) else lease_s, lease)
+    return JoinSettings(texts["gate"], lease_s, lease, texts["jobs"] == NOT_SHARED)
 
 
 def _idle_s(text: str) -> float:

@@ -25,7 +25,13 @@ from dovetail.cli.cluster_options import (
     shown_option,
 )
 from dovetail.cli.options import belief_options
-from dovetail.cli.site_options import join_settings, site_options, site_settings, site_words
+from dovetail.cli.site_options import (
+    NOT_SHARED,
+    join_settings,
+    site_options,
+    site_settings,
+    site_words,
+)
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
@@ -48,7 +54,8 @@ STEP = "start: "
 @shown_option(
     "--engine",
     default="local",
-    help="local, local:SLOTS, slurm, nodes:FILE, or emulated:NODESxGPUS[@SPEED] (synthetic jobs).",
+    help="local, local:SLOTS, ssh:FILE, nodes:FILE, slurm, or "
+    "emulated:NODESxGPUS[@SPEED] (synthetic jobs).",
 )
 @click.option(
     "--cluster",
@@ -117,7 +124,7 @@ def up(
     site, of_run = up_options.with_recalled(last, texts)
     share, join = allow_sharing_between_users, join_settings(site)
     nodes = site_settings(site, engine)
-    jobs = str(Path(site["jobs"]).expanduser().absolute()) if site["jobs"] else ""
+    jobs = _jobs_folder(site["jobs"], engine)
     request = UpRequest(home, policy, engine, of_run, listen, share, join, nodes, jobs)
     with reporting(report_fd):
         check(request)
@@ -130,6 +137,15 @@ def up(
             _serve(request, as_json)
     else:
         _start(request, as_json)
+
+
+def _jobs_folder(text: str, engine: str) -> str:
+    """Returns where the folders of jobs are to be, as all processes find it. Raises InputError."""
+    from dovetail.live.engines.engine_spec import EngineSpec
+
+    if text == NOT_SHARED and not EngineSpec.parse(engine).joins:
+        raise InputError("--jobs none", "all nodes are this machine", "leave it out")
+    return text if text in ("", NOT_SHARED) else str(Path(text).expanduser().absolute())
 
 
 @contextmanager
@@ -230,7 +246,7 @@ def _start(request: UpRequest, as_json: bool) -> None:
 
 
 class _Steps:
-    """Prints the steps of a slow start from the log of the controller."""
+    """Prints the steps of a slow start, and its errors, from the log of the controller."""
 
     def __init__(self, log: Path, began: int) -> None:
         self._log, self._read_bytes = log, began
@@ -246,8 +262,11 @@ class _Steps:
         self._read_bytes += len(lines)
         for line in lines.decode("utf-8", "replace").splitlines():
             _, marker, step = line.partition(f" {STEP}")
+            _, error, why = line.partition(" ERROR ")
             if marker:
                 click.echo(f"dovetail: {step} ...", err=True)
+            elif error:
+                click.echo(f"dovetail: {why}", err=True)
 
 
 def _words(request: UpRequest) -> list[str]:
@@ -286,29 +305,38 @@ def _print_up(request: UpRequest, address: str, as_json: bool, pid: int) -> None
 
 @click.command("down")
 @click.option("--drain", is_flag=True, help="Start no more jobs and wait for the running jobs.")
+@click.option("--save", is_flag=True, help="Running jobs save, stop, and wait for the next up.")
 @asks_a_cluster
-def down(home: Path, as_json: bool, drain: bool) -> int:
+def down(home: Path, as_json: bool, drain: bool, save: bool) -> int:
     """Stop the controller. Running jobs continue; the next `dovetail up` takes them over.
 
-    With --drain, the controller waits for the running jobs to end before it stops.
+    With --drain, the controller waits for the running jobs to end before it stops. With --save, the
+    jobs save first and leave their GPUs: nothing runs until the next `dovetail up`, which goes on
+    with them. Programs that do not use dovetail.train start anew then; those with `requeue: false`
+    run on.
 
     \b
     Example:
       dovetail down
       dovetail down --drain
+      dovetail down --save
     """
+    if drain and save:
+        raise InputError("--save", "jobs that save do not run to their end", "leave out --drain")
     client = client_of(home)
     counts = dict(client.jobs(limit=1).counts)
     running = sum(counts.get(state, 0) for state in ("RUNNING", "CONFIGURING"))
-    client.down(drain=drain)
+    client.down(drain=drain, save=save)
     try:
-        _await_end(home.expanduser(), None if drain else STOP_S)
+        _await_end(home.expanduser(), None if drain or save else STOP_S)
     except KeyboardInterrupt:
         drains = "; the controller starts no more jobs and stops after the running jobs"
-        click.echo(f"\ndovetail: stopped waiting{drains if drain else ''}", err=True)
+        click.echo(f"\ndovetail: stopped waiting{drains if drain or save else ''}", err=True)
         return INTERRUPTED
     if as_json:
-        click.echo(json.dumps({"down": True, "left_running": 0 if drain else running}))
+        click.echo(json.dumps({"down": True, "left_running": 0 if drain or save else running}))
+    elif save:
+        click.echo("the controller is stopped; jobs have saved and wait for the next dovetail up")
     elif drain or not running:
         click.echo("the controller is stopped; no job is running")
     else:

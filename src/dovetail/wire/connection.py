@@ -199,7 +199,10 @@ class LineConnection:
         self._set_timeout(0.0)
         try:
             while self._out:
-                sent = self._link.send(memoryview(self._out)[: self._piece_bytes])
+                # Released also if this fails: what an error's traceback still looks at could not
+                # be dropped.
+                with memoryview(self._out) as unsent, unsent[: self._piece_bytes] as piece:
+                    sent = self._link.send(piece)
                 del self._out[:sent]
         except BlockingIOError:
             return

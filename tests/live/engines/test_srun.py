@@ -106,9 +106,7 @@ def test_a_step_runs_the_agent_of_one_node_and_reads_the_word_from_its_input(sit
     starter.close(end=True)
     (step,) = (site.root / "steps").read_text().splitlines()
     assert step.startswith("--jobid=7 --overlap --nodelist=n2 --nodes=1 --ntasks=1 ")
-    assert (
-        f"-m dovetail agent --join - --end-workers-on-term --folder {starter.folder('n2')}" in step
-    )
+    assert f"-m dovetail agent --join - --transient --folder {starter.folder('n2')}" in step
     assert step.endswith(" --slots 2") and sys.executable in step
     assert "the word" not in step
     assert (site.home / "nodes" / "n2.log").read_text() == "the word\n"

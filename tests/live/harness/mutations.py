@@ -13,7 +13,10 @@ import pytest
 from dovetail.core.units import NEVER_S
 from dovetail.live.controller.leases import Leases
 from dovetail.live.controller.live_jobs import LiveJob
+from dovetail.live.controller.node_loss import NodeLoss
 from dovetail.live.controller.node_monitor import NodeMonitor
+from dovetail.live.controller.timers import Timer
+from dovetail.live.node.agent_worker import AgentWorker
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.lease import Lease
 from dovetail.live.workers import inventory_check
@@ -81,12 +84,39 @@ def absence_proves_an_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(inventory_check, "_miss", gone)
 
 
-def disjoint_generations(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ElasticGang, "_with_rivals", lambda self, members, trainers: members)
+def who_left_is_done(patch: pytest.MonkeyPatch) -> None:
+    def why(worker: AgentWorker) -> str:
+        return "" if worker.end is None else worker.end.why or worker.why
+
+    patch.setattr(AgentWorker, "why_ended", property(why))
 
 
-def an_earlier_agent_s_lease_is_enough(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lease, "may_start", lambda self, incarnation, now: self.holds(now))
+def a_number_starts_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Fence, "is_used_up", lambda self, job, worker: False)
+
+
+def a_node_is_missed_once(patch: pytest.MonkeyPatch) -> None:
+    mark_up = NodeMonitor.mark_up
+
+    def unwatched(monitor: NodeMonitor, node: int) -> bool:
+        was_down = monitor.nodes[node].is_down
+        is_new = mark_up(monitor, node)
+        if was_down:
+            monitor._timers.drop(Timer.NODE_SILENT, node)
+        return is_new
+
+    patch.setattr(NodeMonitor, "mark_up", unwatched)
+
+
+def gone_is_believed_at_once(patch: pytest.MonkeyPatch) -> None:
+    def take(loss: NodeLoss, node: int) -> None:
+        if not loss.monitor.nodes[node].is_down:
+            loss.declare_down(node)
+            loss.monitor.watch(node)
+        loss.monitor.mark_gone(node)
+        loss.leases.release(node)
+
+    patch.setattr(NodeLoss, "take_gone", take)
 
 
 MUTATIONS: dict[str, Mutation] = {
@@ -98,6 +128,7 @@ MUTATIONS: dict[str, Mutation] = {
     "no lineage": no_lineage,
     "a job trains on without anybody": trains_on_without_anybody,
     "absence proves an end": absence_proves_an_end,
-    "disjoint generations": disjoint_generations,
-    "an earlier agent's lease is enough": an_earlier_agent_s_lease_is_enough,
+    "a number starts again": a_number_starts_again,
+    "a node is missed once": a_node_is_missed_once,
+    "gone is believed at once": gone_is_believed_at_once,
 }

@@ -10,6 +10,7 @@ from harness.story import (
     BUSY,
     GONE,
     GONE_IN_ERROR,
+    GONE_LATE,
     POLICIES,
     STOPPED,
     SUSPENDED,
@@ -39,6 +40,8 @@ def parted(seed: int) -> Story:
     tale = (_mixed, _long_cuts, _late)[seed % 3](rng, seed)
     if seed % 12 == 3:
         tale = _misled(rng, tale)
+    if seed % 5 == 1:
+        tale = replace(tale, faults=(*tale.faults, *_late_words(Random(f"late {seed}"), tale)))
     if seed % 4 == 2:
         tale = replace(tale, faults=(*tale.faults, *_busy(Random(f"busy {seed}"), tale.nodes)))
     verbs = tuple(sorted(_verbs(rng, tale.submissions, tale.nodes), key=lambda v: v.t))
@@ -189,6 +192,14 @@ def _cuts(rng: Random, nodes: int, lease_s: float) -> Iterator[Fault]:
         most = rng.choice((1, 1, 2, nodes))
         for node in rng.sample(range(nodes), min(most, nodes)):
             yield Fault(round(t + rng.uniform(0, 2), 2), kind, round(lasts_s, 2), node=node)
+
+
+def _late_words(rng: Random, tale: Story) -> Iterator[Fault]:
+    """Lets a node be back when it is said that it is gone."""
+    for node in rng.sample(range(tale.nodes), 2):
+        t, lasts_s = round(rng.uniform(15, 60), 2), rng.choice((0.5, 3.0, 14.0))
+        pick = round(tale.weather.late_s) + rng.randrange(1, 12)
+        yield Fault(t, GONE_LATE, lasts_s, node=node, pick=pick)
 
 
 def _busy(rng: Random, nodes: int) -> Iterator[Fault]:

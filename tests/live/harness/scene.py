@@ -16,6 +16,7 @@ from harness.story import (
     CALM_S,
     GONE,
     GONE_IN_ERROR,
+    GONE_LATE,
     GPUS_PER_NODE,
     ORDERS_LOST,
     STOPPED,
@@ -60,6 +61,8 @@ TIDY_S, LOOK_S, END_S = 100.0, 5.0, 1500.0
 """How often users free what they held, how often the end is looked for, and when it is overdue."""
 GONE_S = 1.0
 """A cancelled job is gone within its grace and so long."""
+MISSED_S = 3.0
+"""A silent node is missed so long after all patience, at the latest."""
 SETTLES_S = 20.0
 """After so long without trouble, all is as if there had been none."""
 RULES = replace(Rules(), decision_limit_s=float("inf"), stall_s=60.0, ready_s=60.0, start_s=60.0)
@@ -102,6 +105,9 @@ class Scene:
         self._unread = Unread()
         self._inbox: VirtualInbox | None = None
         self._intake: Intake | None = None
+        self._world: LiveWorld | None = None
+        self._begun_s = 0.0
+        self._silent_s: dict[int, float] = {}
         self._trouble_s = 0.0
         self._down_s: float | None = None
         self.floor: Floor = (
@@ -149,7 +155,7 @@ class Scene:
         except Over:
             return True
         finally:
-            self._inbox = self._intake = None
+            self._inbox = self._intake = self._world = None
             if database is not None:
                 database.close()
         return False
@@ -175,7 +181,7 @@ class Scene:
             meter=PlainMeter(),
             rules=self._rules,
         )
-        self._inbox = inbox
+        self._inbox, self._world, self._begun_s = inbox, world, self.line.now
         self._intake = Intake(database, clock=clock, cluster=self.cluster, put=inbox.put)
         try:
             run(world, self.policy, memory=world.memory)
@@ -269,23 +275,45 @@ class Scene:
             )
             self._lose_line(fault.node)
             self.line.at(until_s, lambda: self.floor.boot(fault.node))
-        elif fault.kind == GONE:
+        elif fault.kind in (GONE, GONE_LATE):
             self.floor.reboot(fault.node)
-            self.line.after(fault.pick, lambda: self._say_gone(fault.node))
-            # After its word is given the starter brings the node up again, empty.
-            self.line.at(until_s + fault.pick, lambda: self.floor.boot(fault.node))
+            is_late = fault.kind == GONE_LATE
+            said_s = fault.pick + is_late * fault.lasts_s
+            self.line.after(said_s, lambda: self._say_gone(fault.node))
+            # After its word is given the starter brings the node up again, empty; or before.
+            boots_s = until_s + (not is_late) * fault.pick
+            self.line.at(boots_s, lambda: self.floor.boot(fault.node))
         elif fault.kind == BUSY:
             self.floor.hold_memory(fault.node, until_s)
         elif fault.kind.startswith("node"):
-            if fault.kind != "node deaf":
-                self.network.silent[fault.node] = until_s
-            if fault.kind != "node silent":
-                self.network.deaf[fault.node] = until_s
-            if fault.kind == "node apart":
-                self.floor.part(fault.node, parted=True)
-                self.line.at(until_s, lambda: self.floor.part(fault.node, parted=False))
+            self._cut_off(fault, until_s)
         else:
             self._befall_worker(fault)
+
+    def _cut_off(self, fault: Fault, until_s: float) -> None:
+        if fault.kind != "node deaf":
+            if self.network.silent.get(fault.node, -1.0) <= self.line.now:
+                self._silent_s[fault.node] = self.line.now
+            self.network.silent[fault.node] = until_s
+            missed_s = RULES.node_patience_s + self.story.weather.late_s + MISSED_S
+            if fault.lasts_s > missed_s:
+                self.line.after(missed_s, lambda: self._look_missed(fault.node, missed_s))
+        if fault.kind != "node silent":
+            self.network.deaf[fault.node] = until_s
+        if fault.kind == "node apart":
+            self.floor.part(fault.node, parted=True)
+            self.line.at(until_s, lambda: self.floor.part(fault.node, parted=False))
+
+    def _look_missed(self, node: int, silent_s: float) -> None:
+        """Holds that a node is down that was silent for so long."""
+        now, world = self.line.now, self._world
+        if world is None or now < self._begun_s + silent_s or self.story.engine == "emulated":
+            return
+        is_silent = self.network.silent[node] > now and self._silent_s[node] <= now - silent_s
+        if is_silent and not self.points.disk_full and world.status is not None:
+            state = world.status.nodes[node].state
+            if state != "down":
+                self.truth.breach(f"node {node} is {state}, and silent for {silent_s:g} s")
 
     def _say_gone(self, node: int) -> None:
         if self._inbox is not None:

@@ -144,12 +144,14 @@ class Client:
 
         self._ask(Drain(key or new_key(), node, undo, gpu, reason), ChangeReply)
 
-    def down(self, *, drain: bool = False, key: str = "") -> None:
-        """Stops the controller: at once, while jobs run on, or (`drain`) after they have ended."""
+    def down(self, *, drain: bool = False, save: bool = False, key: str = "") -> None:
+        """Stops the controller: at once, while jobs run on, or (`drain`) after they have ended, or
+        (`save`) after they have saved and wait again.
+        """
         from dovetail.live.server.messages.changes import ChangeReply, Down
 
         with contextlib.suppress(ConnectionBroken):
-            self._ask(Down(key or new_key(), drain), ChangeReply)
+            self._ask(Down(key or new_key(), drain, save), ChangeReply)
 
     def ping(self) -> PingReply:
         """Returns the process, version and options of the controller."""

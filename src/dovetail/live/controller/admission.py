@@ -158,7 +158,7 @@ class Admission:
                 # Its workers still run: `over` begins it anew when they are gone, and answers.
                 job.requeues = (*job.requeues, request.seq)
                 return
-            self._requeue(job)
+            self.requeue(job, "requeued")
         elif request.verb in ("hold", "release"):
             held = request.verb == "hold"
             begin_s = _begin_s(job.record, job.spec)
@@ -166,11 +166,12 @@ class Admission:
             self.consider(job)
         self.log.answer(request.seq)
 
-    def _requeue(self, job: LiveJob) -> None:
+    def requeue(self, job: LiveJob, why: str) -> None:
+        """Takes a job off its GPUs, if it has any; it waits again."""
         if job.is_placed:
             # It will resume where it was, so it saves its state first, if it can.
             how = SAVE if job.uses_train_protocol else END
-            self.terminations.requeue(job, "requeued", job.spec.grace_s, how)
+            self.terminations.requeue(job, why, job.spec.grace_s, how)
             self.jobs.write(job, replace(job.record, reason="", detail=""))
             self.consider(job)
 

@@ -24,6 +24,7 @@ class LiveGangs:
 
     Of a gang that is merely heard the events are handled: there is nothing for it to decide.
 
+    `acted` are the jobs whose gangs were reconciled since the last snapshot for readers.
     `settled` is False until every node has reported its inventory or is down. No gang acts before
     that: its workers may still run on a node that has not answered the new controller.
     """
@@ -34,6 +35,7 @@ class LiveGangs:
         self._rules = rules
         self._touched: dict[int, LiveJob] = {}
         self._heard: dict[int, LiveJob] = {}
+        self.acted: set[int] = set()
         self.settled = False
 
     def of(self, job: LiveJob) -> Gang:
@@ -84,6 +86,7 @@ class LiveGangs:
     def take_touched(self) -> list[LiveJob]:
         """Returns the jobs whose gangs are marked, and clears the marks."""
         touched, self._touched = self._touched, {}
+        self.acted.update(touched)
         return list(touched.values())
 
     def take_heard(self) -> list[LiveJob]:

@@ -80,14 +80,27 @@ class NodeLoss:
         self.reports.settle()
 
     def take_gone(self, node: int) -> None:
-        """Takes the word of whoever started a node that it is dead: nothing there is awaited."""
+        """Takes the word of whoever started a node that it is dead: nothing there is awaited.
+
+        Of a node that is not silent yet the word may come too late: it may be back already, with
+        new workers. So it counts once nothing was heard after it for `resend_s`.
+        """
         if not 0 <= node < len(self.monitor.nodes):
             return
         if not self.monitor.nodes[node].is_down:
-            self.declare_down(node)
-            self.monitor.watch(node)
+            self.monitor.doubt(node)
+            return
         self.monitor.mark_gone(node)
         self.leases.release(node)
+
+    def take_silence(self, node: int) -> None:
+        """Declares a node down that was silent for too long, or is gone and is heard no more."""
+        if self.monitor.is_doubted(node):
+            self.declare_down(node)
+            self.take_gone(node)
+        elif self.monitor.is_overdue(node):
+            self.declare_down(node)
+        self.monitor.watch(node)
 
     def _smaller(self, job: LiveJob, node: int) -> Placement | None:
         """Returns where an elastic job can train on without a node, None if it cannot."""

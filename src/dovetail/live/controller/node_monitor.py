@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -39,7 +39,8 @@ class NodeHealth:
     answers request `inventory_min` or a later one.
 
     `beat` is the last heartbeat, which is answered if the node has a lease. A node that is down is
-    lost at `lost_s`: from then on none of its workers lives any more.
+    lost at `lost_s`: from then on none of its workers lives any more. At `doubted_s` it was said
+    to be gone, and was not down.
     """
 
     heard_s: float
@@ -52,6 +53,7 @@ class NodeHealth:
     inventory_min: int = 0
     beat: Heartbeat | None = None
     lost_s: float = NEVER_S
+    doubted_s: float = NEVER_S
 
 
 class NodeMonitor:
@@ -190,10 +192,26 @@ class NodeMonitor:
         health = self.nodes[node]
         return not health.is_down and self._tables.now >= self._dead_s(health)
 
+    def doubt(self, node: int) -> None:
+        """Notes that a node is said to be gone which is not down."""
+        self.nodes[node].doubted_s = self._tables.now
+        self.watch(node)
+
+    def is_doubted(self, node: int) -> bool:
+        """Returns whether a node is said to be gone and was not heard since then, for a while."""
+        health = self.nodes[node]
+        is_silent = not health.is_down and health.heard_s <= health.doubted_s < NEVER_S
+        return is_silent and self._tables.now >= self._believed_s(health.doubted_s)
+
+    def _believed_s(self, doubted_s: float) -> float:
+        return doubted_s + self._rules.resend_s
+
     def watch(self, node: int) -> None:
         """Sets the alarm for when a node counts as down if it stays silent."""
         health = self.nodes[node]
         due = NEVER_S if health.is_down else self._dead_s(health)
+        if self._tables.now < self._believed_s(health.doubted_s) < due:
+            due = self._believed_s(health.doubted_s)
         self._timers.set(Timer.NODE_SILENT, node, due)
 
     def _dead_s(self, health: NodeHealth) -> float:
@@ -303,8 +321,9 @@ class NodeMonitor:
         health = self.nodes[node]
         was_surveyed, health.is_surveyed = health.is_surveyed, True
         if health.is_down:
-            health.is_down, health.lost_s = False, NEVER_S
+            health.is_down, health.lost_s, health.doubted_s = False, NEVER_S, NEVER_S
             self._timers.drop(Timer.LEASE, node)
+            self.watch(node)
             self._keep_leases()
             self.update_states([node])
         if not was_surveyed:
@@ -342,6 +361,11 @@ class NodeMonitor:
             return DOWN
         is_drained = health.is_drained or self._all_drained or node in self._closed
         return DRAINING if is_drained else UP
+
+
+def awaits_nodes(meta: Callable[[str], str | None]) -> bool:
+    """Returns whether by the names in a journal some nodes are down and not lost yet."""
+    return (meta(LEASES) or "{}") != "{}"
 
 
 def _stored_json(meta: dict[str, str], name: str) -> object:

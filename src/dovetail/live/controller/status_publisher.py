@@ -48,6 +48,7 @@ class StatusPublisher:
         self._every_s = every_s
         self._published_s = LONG_AGO_S
         self._decision = StatusSnapshot(LONG_AGO_S, policy, LONG_AGO_S, nodes=())
+        self._known: dict[int, tuple[tuple[object, ...], JobStatus | None]] = {}
         self.latest: StatusSnapshot | None = None
         self.changed = True
 
@@ -88,11 +89,14 @@ class StatusPublisher:
     def _snapshot(self) -> StatusSnapshot:
         state, numbers = self._tables.state, self._jobs.numbers
         waiting, placed = list(state.waiting), sorted(state.plan.placed)
+        running = tuple(self._running(self._jobs.of_row(row)) for row in placed)
+        self._known = {s.job: self._known[s.job] for s in running if s.job in self._known}
+        self._gangs.acted.clear()
         return replace(
             self._decision,
             now_s=self._tables.now,
             nodes=self._nodes(),
-            running=tuple(self._running(self._jobs.of_row(row)) for row in placed),
+            running=running,
             waiting=tuple(numbers[row] for row in waiting),
             shapes=tuple(state.view.shape_of[row] for row in waiting),
             limited=tuple(self._limited(waiting)),
@@ -134,6 +138,32 @@ class StatusPublisher:
         )
 
     def _running(self, job: LiveJob) -> JobStatus:
+        """Returns the state of a job: the last one, if that still tells how it goes on.
+
+        NOTE: with 8,000 running jobs their states took 130 ms, several times a second.
+        """
+        row, state, number = job.row, self._tables.state, job.number
+        seen = (
+            state.done[row],
+            state.rate[row],
+            state.since_s[row],
+            state.length[row],
+            job.idle_s,
+        )
+        known, last = self._known.get(number, ((), None))
+        acted = number in self._gangs.acted or job.starting
+        if known == seen and last is not None and not acted:
+            placement, members = state.plan.placed[row], job.record.members
+            if last.placement is placement and last.members is members:
+                return last
+        status = self._status(job)
+        if _is_whole(job) and not job.starting and state.since_s[row] <= self._tables.now:
+            self._known[number] = seen, status
+        else:
+            self._known.pop(number, None)
+        return status
+
+    def _status(self, job: LiveJob) -> JobStatus:
         row, state = job.row, self._tables.state
         return JobStatus(
             job=job.number,
@@ -149,6 +179,12 @@ class StatusPublisher:
             deferred=_deferred(job),
             idle_s=job.idle_s,
         )
+
+
+def _is_whole(job: LiveJob) -> bool:
+    """Returns whether all workers of a job run, so that none waits for anything."""
+    workers = job.gang.roster.workers if job.gang is not None else {}
+    return all(m.worker in workers and workers[m.worker].alive for m in job.record.members)
 
 
 def _deferred(job: LiveJob) -> tuple[str, ...]:

@@ -67,6 +67,7 @@ from dovetail.live.workers.node_addresses import NodeAddresses
 from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import AgentReport
 
+SAVED = "saved for the next controller"
 DRAINING_DOWN = "the cluster stops when its running jobs have ended, and starts none"
 """Why the log has a refused plan instead of a decision after `down --drain`."""
 
@@ -132,7 +133,7 @@ class LiveWorld:
             jobs, gangs, tables, gpus, members, admission, terminations, events, leases, outbox
         )
         self._idle = JobUsage(jobs, tables, log, outbox, terminations, rules)
-        self._late, self._leaving, self._emptying = list[Incoming](), False, False
+        self._late, self._leaving, self._emptying = list[Incoming](), False, ""
         self._because: tuple[object, ...] | None = None
         self._time_written_s = self._ask_s = tables.now
         log.fact(ControllerChanged(tables.now, epoch, RECOVERING, spell(policy)))
@@ -184,6 +185,8 @@ class LiveWorld:
     def advance(self, until: float) -> bool:
         """Moves to the next instant that concerns the policy; False when the controller stops."""
         while True:
+            if self._emptying == "save" and self._gangs.settled:
+                self._save_jobs()
             # Before the entry: the decision of this instant, or the recovery, has touched gangs.
             self._reconciler.reconcile()
             self._settle_nodes()
@@ -253,9 +256,17 @@ class LiveWorld:
         if self._emptying and not any(
             job.is_placed or (job.gang is not None and job.gang.roster.workers)
             for job in self._jobs
+            # One that is never requeued has nothing to come back for: it runs on.
+            if job.spec.requeue or not (self._emptying == "save" and job.is_placed)
         ):
             self._leaving = True
         return self._leaving
+
+    def _save_jobs(self) -> None:
+        """Makes all jobs that may be requeued save, leave their GPUs and wait again."""
+        for job in list(self._jobs):
+            if job.is_placed and job.spec.requeue:
+                self._admission.requeue(job, SAVED)
 
     # Messages.
 
@@ -297,8 +308,8 @@ class LiveWorld:
                 self._drains.remove(request.node, note.gpu)
             self._log.answer(request.seq)
         elif request.verb == "down":
-            if request.argument == "drain":
-                self._emptying = True
+            if request.argument in ("drain", "save"):
+                self._emptying = request.argument
                 self._monitor.drain_all()
             else:
                 self._leaving = True
@@ -312,9 +323,7 @@ class LiveWorld:
         """Acts on a timer that is due; its number is that of a node or a job."""
         job = self._jobs.get(number)
         if timer is Timer.NODE_SILENT:
-            if self._monitor.is_overdue(number):
-                self._node_loss.declare_down(number)
-            self._monitor.watch(number)
+            self._node_loss.take_silence(number)
         elif timer is Timer.INVENTORY:
             self._monitor.request_inventory(number)
         elif timer is Timer.LEASE:

@@ -22,7 +22,7 @@ class Request:
     """A request of a user that is on record and is to be carried out; `seq` orders requests.
 
     `verb` is one of cancel, requeue, hold, release (of a job), or drain, undrain (of a node),
-    or down (`argument` "leave" or "drain").
+    or down (`argument` "leave", "drain" or "save").
     """
 
     seq: int

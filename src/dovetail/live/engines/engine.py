@@ -72,6 +72,11 @@ class Engine(Protocol):
         """Returns what an engine must have in common with that of jobs which are under way."""
         ...
 
+    @property
+    def ends_with_controller(self) -> bool:
+        """True if the nodes are given back when the controller is told to end by a signal."""
+        ...
+
     def prepare(self, *, keeps_nodes: bool) -> None:
         """Finds out which nodes there are; all earlier ones stay if `keeps_nodes`."""
         ...

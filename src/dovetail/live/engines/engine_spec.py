@@ -9,8 +9,8 @@ from pathlib import Path
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 
-LOCAL, EMULATED, NODES, SLURM = "local", "emulated", "nodes", "slurm"
-JOINED = (NODES, SLURM)
+LOCAL, EMULATED, NODES, SSH, SLURM = "local", "emulated", "nodes", "ssh", "slurm"
+JOINED = (NODES, SSH, SLURM)
 """The engines whose nodes are other machines."""
 SPEED_MAX = 100_000.0
 NODES_MAX, SLOTS_MAX = 64, 1024
@@ -18,7 +18,7 @@ NODES_MAX, SLOTS_MAX = 64, 1024
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """The parsed text of an engine: `local:2x4`, `emulated:16x8@60`, `nodes:FILE`, `slurm`.
+    """The parsed text of an engine: `local:2x4`, `emulated:16x8@60`, `ssh:FILE`, `slurm`.
 
     `target` is what follows the kind of an engine whose nodes join: a file, or an address.
     """
@@ -45,7 +45,7 @@ class EngineSpec:
 
 
 def _unknown(text: str) -> InputError:
-    mend = "as in local, local:4, local:2x2, emulated:4x4@60, nodes:FILE, slurm"
+    mend = "as in local, local:4, local:2x2, emulated:4x4@60, nodes:FILE, ssh:FILE, slurm"
     return InputError("--engine", f"cannot read '{text}'", mend)
 
 
@@ -97,6 +97,7 @@ PARSERS: Mapping[str, Callable[[str, str], EngineSpec]] = {
     LOCAL: _local,
     EMULATED: _emulated,
     NODES: _of_file,
+    SSH: _of_file,
     SLURM: _slurm,
 }
 """Parses the text of each kind of engine, given whole and without the kind."""

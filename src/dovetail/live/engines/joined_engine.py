@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -12,11 +12,12 @@ from time import monotonic
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges.protocols import Incoming, NodesChanged
-from dovetail.live.engines.engine_spec import SLURM, EngineSpec
+from dovetail.live.engines.engine_spec import NODES, SLURM, SSH, EngineSpec
 from dovetail.live.engines.node_registry import NodeRegistry
 from dovetail.live.engines.starter_loop import StarterLoop
 from dovetail.live.engines.starters.none import NoStarter
 from dovetail.live.engines.starters.srun import SrunStarter
+from dovetail.live.engines.starters.ssh import SshStarter
 from dovetail.live.engines.starters.starter import Starter
 from dovetail.live.join.gate import BACKLOG, ClientServer, Gate
 from dovetail.live.join.identity import ControllerIdentity
@@ -38,19 +39,21 @@ SETTLED_S = 10.0
 """Once some have joined it waits so long for the next one."""
 DOWN_WITHIN_S = 60.0
 GRACE_S = 10.0
+SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class JoinSettings:
     """Where nodes reach the controller (HOST or HOST:PORT, empty: by this machine's name), and
-    the lease of nodes: how long workers may run without a controller, 0 without limit.
+    the lease of nodes: how long workers may run without a controller.
 
-    `lease` is `lease_s` as the user wrote it.
+    `lease` is `lease_s` as the user wrote it. With `ships` nodes share no folder.
     """
 
     gate: str = ""
     lease_s: float = LEASE_S
     lease: str = "10m"
+    ships: bool = False
 
 
 class JoinedEngine:
@@ -71,6 +74,7 @@ class JoinedEngine:
         self._site = site
         self._host, self._port = _gate_address(options.gate)
         self._starter = starter_of(spec, self._home)
+        self.ends_with_controller = spec.kind == SLURM
         self._registry = NodeRegistry(self._home / "nodes" / "registry.json")
         self._gate: Gate | None = None
         self._loop: StarterLoop | None = None
@@ -78,8 +82,8 @@ class JoinedEngine:
 
     @property
     def ships(self) -> bool:
-        """True without a declared folder that all nodes share."""
-        return shared_folder(self._home) is None
+        """True if nodes share no folder, so that files of jobs travel through the agents."""
+        return self._options.ships
 
     @property
     def cluster(self) -> Cluster:
@@ -110,25 +114,31 @@ class JoinedEngine:
             self._loop = StarterLoop(self._starter, gate, self._home / "join")
         if self._registry.missing():
             LOG.info("start: waiting for the nodes %s", ", ".join(self._registry.missing()))
-            self._await_nodes(gate)
+            self._await_nodes(gate, self._loop)
         if missing := self._registry.missing():
             LOG.warning("nodes that have not joined are left out: %s", ", ".join(missing))
         self._cluster = self._registry.take()
 
-    def _await_nodes(self, gate: Gate) -> None:
-        """Waits for the missing nodes: for the first ones long, then for each next one."""
+    def _await_nodes(self, gate: Gate, loop: StarterLoop) -> None:
+        """Waits for the missing nodes: for the first ones long, then for each next one.
+
+        Not if no agent could be started at all: whoever typed the command is to know at once.
+        """
         give_up_s = monotonic() + FIRST_JOIN_S
         while (before := self._registry.missing()) and monotonic() < give_up_s:
             have_some = len(before) < len(self._starter.nodes())
             left_s = min(SETTLED_S, give_up_s - monotonic()) if have_some else 1.0
             is_late = not gate.await_nodes(self._fewer_than(before), left_s)
-            if is_late and have_some:
-                return
-        if not self._registry.has_any:
-            raise DovetailError(
-                f"no node has joined within {FIRST_JOIN_S:g} s; their join words are in "
-                f"{self._home / 'join'}, and controller.log lists who was refused"
-            )
+            if is_late and (have_some or set(loop.failures()) >= set(before)):
+                break
+        if self._registry.has_any:
+            return
+        if failures := loop.failures():
+            raise DovetailError(f"no agent could be started: {_counted(failures)}")
+        raise DovetailError(
+            f"no node has joined within {FIRST_JOIN_S:g} s; their join words are in "
+            f"{self._home / 'join'}, and controller.log lists who was refused"
+        )
 
     def _fewer_than(self, missing: list[str]) -> Callable[[dict[int, str]], bool]:
         return lambda joined: self._registry.missing() != missing
@@ -137,13 +147,13 @@ class JoinedEngine:
         if self._gate is None:
             identity = ControllerIdentity.of(self._home / "gate")
             listener = self._listen()
-            shared = shared_folder(self._home)
+            shared = None if self.ships else shared_folder(self._home)
             self._gate = Gate(
                 listener,
                 identity,
                 self._registry,
                 shared=shared,
-                ships=shared is None,
+                ships=self.ships,
                 site=self._site,
             )
             self._write_words(identity, listener.getsockname()[1])
@@ -258,11 +268,22 @@ class GatePost:
         self._gate.report_to(lambda incoming: None)
 
 
+STARTERS: Mapping[str, Callable[[Path], Starter]] = {NODES: NoStarter, SSH: SshStarter}
+"""What starts the agents of each kind of engine, from the file that its text names."""
+
+
 def starter_of(spec: EngineSpec, home: Path) -> Starter:
     """Returns what starts the agents of an engine. Raises InputError."""
     if spec.kind == SLURM:
         return SrunStarter(home, spec.slots)
-    return NoStarter(Path(spec.target))
+    return STARTERS[spec.kind](Path(spec.target))
+
+
+def _counted(failures: Mapping[str, str]) -> str:
+    """Returns the failures of a few nodes, and how many more there are."""
+    shown = [f"{name}: {why}" for name, why in sorted(failures.items())[:SHOWN]]
+    more = len(failures) - len(shown)
+    return "; ".join([*shown, *([f"and of {more} more nodes"] if more else [])])
 
 
 def _gate_address(text: str) -> tuple[str, int]:

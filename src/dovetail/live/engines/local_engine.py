@@ -129,6 +129,7 @@ class LocalEngine:
         self.paced = self._spec.kind == EMULATED
         self.identity = text
         self.is_known = True
+        self.ends_with_controller = False
         self.names: tuple[str, ...] = ()
         self.leases_s: tuple[float, ...] = ()
 

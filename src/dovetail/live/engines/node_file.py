@@ -7,36 +7,54 @@ name = "n1"
 [[node]]
 name = "n2"
 address = "10.0.0.2"
+user = "train"
+command = "~/venv/bin/dovetail"
 ```
+
+For `nodes:` a node has its name alone; the rest says how `ssh:` starts its agent.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.live.join.word import check_name
 
+HOST = re.compile(r"[A-Za-z0-9_.:%\[\]][A-Za-z0-9_.:%\[\]-]*", re.ASCII)
+"""A host name or an address; ssh takes one that begins with a hyphen for an option."""
+USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*", re.ASCII)
+SLOTS_MAX = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class NodeEntry:
     """One node: its name, and for `ssh:` where and how its agent is started.
 
-    `address` is the host that ssh is given (the name by default), `folder` that of the agent there,
-    `slots` CPU slots in place of GPUs, and `command` what `dovetail` is called there.
+    `address` is what ssh is given (the name by default), `user` and `port` as in the user's ssh
+    configuration by default, `folder` that of the agent there, `command` what `dovetail` is called
+    there, `host` and `slots` the agent's options of these names.
     """
 
     name: str
     address: str = ""
+    port: int = 0
+    user: str = ""
     folder: str = ""
-    slots: int = 0
     command: str = "dovetail"
+    host: str = ""
+    slots: int = 0
 
 
-def read_node_file(path: Path) -> tuple[NodeEntry, ...]:
-    """Returns the nodes of a file, in its order. Raises InputError with file and entry."""
+def read_node_file(path: Path, *, names_alone: bool = False) -> tuple[NodeEntry, ...]:
+    """Returns the nodes of a file, in its order. Raises InputError with file and entry.
+
+    With `names_alone` nothing is taken that says how agents are started.
+    """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -51,7 +69,9 @@ def read_node_file(path: Path) -> tuple[NodeEntry, ...]:
         raise InputError(
             str(path), "it has no nodes", 'give a [[node]] with name = "HOST" for each'
         )
-    nodes = tuple(_node(path, number, table) for number, table in enumerate(tables, start=1))
+    nodes = tuple(
+        _node(path, number, table, names_alone) for number, table in enumerate(tables, start=1)
+    )
     names = [node.name for node in nodes]
     for name in names:
         if names.count(name) > 1:
@@ -59,7 +79,7 @@ def read_node_file(path: Path) -> tuple[NodeEntry, ...]:
     return nodes
 
 
-def _node(path: Path, number: int, table: object) -> NodeEntry:
+def _node(path: Path, number: int, table: object, names_alone: bool) -> NodeEntry:
     where = f"{path}, node {number}"
     if not isinstance(table, dict):
         raise InputError(where, "it is no table", "write [[node]] above it")
@@ -70,9 +90,27 @@ def _node(path: Path, number: int, table: object) -> NodeEntry:
         kind = int if known[key] == "int" else str
         if type(value) is not kind:
             raise InputError(where, f"{key} is {value!r}", f"give a value of type {kind.__name__}")
+        if names_alone and key != "name":
+            mend = "remove it, or have the agents started with --engine ssh:FILE"
+            raise InputError(
+                where, f"{key} says how an agent is started, which nodes: leaves", mend
+            )
     if "name" not in table:
         raise InputError(where, "it has no name", "use its host name")
-    if not 0 <= table.get("slots", 0) <= 1024:
-        raise InputError(where, f"slots is {table['slots']}", "give 1 to 1024")
     check_name(table["name"], where)
+    _check_ranges(table, where)
     return NodeEntry(**table)
+
+
+def _check_ranges(table: Mapping[str, object], where: str) -> None:
+    """Raises InputError for a value that no machine has."""
+    for key, most in (("slots", SLOTS_MAX), ("port", (1 << 16) - 1)):
+        if key in table and not 1 <= int(str(table[key])) <= most:
+            raise InputError(where, f"{key} is {table[key]}", f"give 1 to {most}")
+    for key, form in (("address", HOST), ("host", HOST), ("user", USER)):
+        if key in table and not form.fullmatch(str(table[key])):
+            raise InputError(where, f"{key} is {table[key]!r}", "user and port have own fields")
+    for key in ("folder", "command"):
+        value = str(table.get(key, "x"))
+        if not value or any(ord(letter) < 32 for letter in value):
+            raise InputError(where, f"{key} is {value!r}", "give a path on that machine")

@@ -1,14 +1,16 @@
 """Keeps an agent running on each node: starts those that do not join, again and again.
 
-It has a thread of its own, since a starter may wait for another machine.
+It has threads of its own, since a starter may wait for another machine: one that looks, and those
+that start.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -28,10 +30,15 @@ GONE_EVERY_S = 10.0
 
 @dataclass(slots=True)
 class _Absence:
-    """A node whose agent is not connected: when it is started next, and how often it was."""
+    """A node whose agent is not connected: when it is started next, and how often it was.
+
+    `failure` is why the last start failed, empty if it did not.
+    """
 
     next_s: float
     starts: int = 0
+    is_starting: bool = False
+    failure: str = ""
 
 
 class StarterLoop:
@@ -53,8 +60,12 @@ class StarterLoop:
         """Reports nodes that are gone from now on; `names` are those of the nodes by number."""
         self._put, self._names, self._gone = put, names, frozenset()
 
+    def failures(self) -> Mapping[str, str]:
+        """Returns why the last start of each absent node failed, of those that did."""
+        return {name: a.failure for name, a in list(self._absent.items()) if a.failure}
+
     def stop(self) -> None:
-        """Starts nothing more."""
+        """Starts nothing more; what is being started may still begin to run."""
         self._stopping.set()
         self._thread.join(timeout=2 * LOOK_S)
 
@@ -79,16 +90,30 @@ class StarterLoop:
                 continue
             wait_s = ABSENT_S if name in self._seen else 0.0
             absence = self._absent.setdefault(name, _Absence(now + wait_s))
-            if now >= absence.next_s:
-                absence.next_s = now + PAUSES_S[min(absence.starts, len(PAUSES_S) - 1)]
-                absence.starts += 1
-                self._start(name)
+            if now >= absence.next_s and not absence.is_starting and self._has_room():
+                absence.is_starting = True
+                # No pool: a controller that ends must not wait for a machine that hangs.
+                start = partial(self._start, name, absence)
+                threading.Thread(target=start, name=f"start {name}", daemon=True).start()
 
-    def _start(self, name: str) -> None:
+    def _has_room(self) -> bool:
+        starting = sum(absence.is_starting for absence in self._absent.values())
+        return starting < self._starter.starts_at_once
+
+    def _start(self, name: str, absence: _Absence) -> None:
+        """Starts an agent; the pause before the next start begins when this one has ended."""
         try:
             self._starter.start(name, self._words / name)
+            absence.failure = ""
         except DovetailError as error:
+            absence.failure = str(error)
             LOG.error("the agent of node %s cannot be started: %s", name, error)
+        except Exception as error:
+            absence.failure = f"{type(error).__name__}: {error}"
+            LOG.exception("the agent of node %s cannot be started", name)
+        absence.next_s = monotonic() + PAUSES_S[min(absence.starts, len(PAUSES_S) - 1)]
+        absence.starts += 1
+        absence.is_starting = False
 
     def _report_gone(self) -> None:
         now = monotonic()

@@ -9,6 +9,7 @@ from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.status_snapshot import DISCONNECTED, NodeStatus, StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
+from dovetail.live.server.protocol import ENDLESS_S
 from dovetail.live.store.queries import Queries
 from dovetail.wire.spec import Dependency
 
@@ -82,6 +83,8 @@ def _awaited_text(nodes: Sequence[NodeStatus], now_s: float) -> str:
     """Describes what must happen on the nodes that a job waits for, and when at the latest."""
     left_s = max(n.lost_s for n in nodes) - now_s
     names = ", ".join(n.label for n in nodes)
+    if left_s > ENDLESS_S:
+        return f"node{'s' * (len(nodes) > 1)} {names} must be back, or be gone"
     if len(nodes) > 1:
         return (
             f"nodes {names} must be back, or be lost, as they are in {left_s:.0f} s at the latest"

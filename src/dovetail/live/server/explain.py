@@ -30,6 +30,7 @@ from dovetail.live.server.conditions import (
 from dovetail.live.server.messages.reason import ExplainReply
 from dovetail.live.server.protocol import ENDLESS_S
 from dovetail.live.server.rows import (
+    MEMORY,
     UNWRITABLE,
     fraction_done,
     idle_text,
@@ -325,7 +326,8 @@ def _progress_lines(
         lines.append(
             f"it waits for job {awaited} to leave its GPUs, or to hold less of their memory"
         )
-    lines.extend(f"it waits on {why}" for why in run.deferred)
+    for why in run.deferred:
+        lines.append(f"it waits {'for GPU memory ' if MEMORY in why else ''}on {why}")
     if run.placement.accumulation_steps > 1:
         lines.append(f"its batch is cut into {run.placement.accumulation_steps} steps")
     return lines

@@ -104,8 +104,9 @@ class RequestHandler:
             case Drain():
                 self._drain(question, user)
                 return ChangeReply()
-            case Down(key, drain):
-                self._changes().request("down", argument="drain" if drain else "leave", key=key)
+            case Down(key, drain, save):
+                how = "save" if save else "drain" if drain else "leave"
+                self._changes().request("down", argument=how, key=key)
                 return ChangeReply()
             case Ping():
                 return replace(self._info.pong, now_s=self._now())

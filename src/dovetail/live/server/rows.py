@@ -23,6 +23,8 @@ GPU_MEMORY_HELD = "GpuMemoryHeld"
 """The reason of a starting job that waits for the driver to free GPU memory."""
 AGENT_WAITS = "AgentWaits"
 """Its agent cannot start it yet: its files are on their way, or a script of the site runs."""
+MEMORY = "memory"
+"""A word of why a start is deferred, if it is for that."""
 WANTS_GPUS = ("None", "Resources", "Priority")
 """Reasons of policies that are less specific than `CLOSED`, or than a limit of its tenant."""
 
@@ -63,7 +65,8 @@ def _where(record: JobRecord, index: SnapshotIndex, now_s: float) -> str:
     """Returns where a job runs, or the nodes on which it may, and for how long at most."""
     if awaited := awaited_nodes(record, index.snapshot, now_s):
         nodes = ",".join(n.label for n in awaited)
-        return f"awaits {nodes}, {max(n.lost_s for n in awaited) - now_s:.0f} s"
+        left_s = max(n.lost_s for n in awaited) - now_s
+        return f"awaits {nodes}{f', {left_s:.0f} s' if left_s < ENDLESS_S else ''}"
     if record.state in TERMINAL:
         return ""
     idle = idle_text(index.runs.get(record.job), now_s)
@@ -108,8 +111,11 @@ def reason_code(job: StoredJob, index: SnapshotIndex) -> str:
     """Returns why a job waits or how it ended, in Slurm's words."""
     record, reason = job.record, index.reasons.get(job.number)
     run = index.runs.get(job.number)
-    if record.state is State.CONFIGURING and run is not None and run.deferred:
-        return GPU_MEMORY_HELD if any("memory" in why for why in run.deferred) else AGENT_WAITS
+    deferred = run.deferred if record.state is State.CONFIGURING and run is not None else ()
+    if any(MEMORY in why for why in deferred):
+        return GPU_MEMORY_HELD
+    if deferred:
+        return AGENT_WAITS
     if record.state is not State.PENDING:
         return record.reason
     if record.held:

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import sleep, time
+from types import FrameType
 
 from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.policy import name_of, spell
 from dovetail.live.controller.job_folders import JobFolders
+from dovetail.live.controller.node_monitor import awaits_nodes
 from dovetail.live.controller.watchdog import Watchdog, WatchdogPolicy
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import MEASURED, Edges, Incoming, StoredState
@@ -50,7 +53,7 @@ from dovetail.live.store.queries import LIVE, StoreReader
 from dovetail.live.store.store import Store
 from dovetail.live.system.file_system import check_local
 from dovetail.live.system.private_file import is_gone
-from dovetail.live.workers.rules import Rules
+from dovetail.live.workers.rules import ENDLESS_LEASE_S, Rules
 from dovetail.physics.beliefs.measurements import Measurements
 from dovetail.study.option_texts import OptionTexts
 from dovetail.study.tenant_notes import unheeded
@@ -59,6 +62,8 @@ from dovetail.version import __version__
 from dovetail.wire.site import AUTO, SiteSettings
 
 LOG = logging.getLogger(__name__)
+LEASE = "lease of nodes"
+"""The name in the journal of the lease that agents may hold, in seconds."""
 WATCH_S = 1.0
 SWITCH_S = 0.0005
 """How long a thread computes while another one waits.
@@ -100,6 +105,7 @@ def check(request: UpRequest) -> None:
             with StoreReader(folder.store) as reader:
                 reader.check()
                 _check_engine(request.engine, engine.identity, reader)
+                _check_lease(request, reader)
 
 
 def _check_policy(request: UpRequest, engine: Engine) -> None:
@@ -159,13 +165,14 @@ def _serve_once(
         stack.callback(committer.close)
         reader = stack.enter_context(StoreReader(folder.store))
         _check_engine(request.engine, engine.identity, reader)
+        _check_lease(request, reader)
         engine.prepare(keeps_nodes=_under_way(reader) > 0)
         store = Store(committer, reader)
         recovered = store.recover(folder)
         lengths = JobLengths(recovered, store.find)
         scheduler = _scheduler(request, engine, recovered, lengths)
         meta = starting_meta(reader, scheduler.manifest_text(request.engine), engine.identity)
-        store.keep(meta)
+        store.keep({**meta, **_lease_of(request)})
         LOG.info(
             "start: preparing %s (the first time up to a minute: machine code is compiled)",
             request.policy,
@@ -198,7 +205,7 @@ def _make_folder(request: UpRequest) -> Folder:
     check_local(folder.home)
     check_sockets(folder.home, EngineSpec.parse(request.engine))
     folder.make()
-    if request.jobs:
+    if request.jobs and not request.join.ships:
         declare(folder.home, Path(request.jobs))
     return Folder(request.home)
 
@@ -284,8 +291,7 @@ def _control(
         if engine.ships:
             engine.ship_through(_shipping_store(request, folder, world, engine.names))
             stack.callback(engine.ship_through, None)
-        engine.serve_clients(server.serve_remote)
-        stack.callback(engine.serve_clients, None)
+        stack.enter_context(_serving_engine(engine, server, intake))
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
         ready(server)
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
@@ -332,6 +338,38 @@ def _shipping_store(
     return ShippingStore(folder.jobs, find, is_awaited, lambda node: names[node], bound)
 
 
+@contextmanager
+def _serving_engine(engine: Engine, server: Server, intake: Intake) -> Iterator[None]:
+    """Serves clients of other machines, and the end of the allocation if there is one."""
+    engine.serve_clients(server.serve_remote)
+    try:
+        with saving_on_term(intake) if engine.ends_with_controller else nullcontext():
+            yield
+    finally:
+        engine.serve_clients(None)
+
+
+@contextmanager
+def saving_on_term(intake: Intake) -> Iterator[None]:
+    """Makes the jobs save on SIGTERM, as before the end of an allocation; a second one ends."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def save() -> None:
+        LOG.info("SIGTERM: jobs save, and the controller ends")
+        intake.request("down", argument="save", key=secrets.token_hex(16))
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, before)
+        # Not here: this thread may be in the middle of anything that a request needs.
+        threading.Thread(target=save, name="save", daemon=True).start()
+
+    signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _rules_of(request: UpRequest, engine: Engine) -> Rules:
     return replace(
         rules_at_speed(engine.speed),
@@ -370,6 +408,26 @@ def _check_engine(engine: str, identity: str, reader: StoreReader) -> None:
             f"--engine {engine}",
             f"{under_way} jobs of this cluster belong to its engine {before}",
             f"give --engine {before}, or another --home",
+        )
+
+
+def _lease_of(request: UpRequest) -> dict[str, str]:
+    """Returns what the store is to say of the lease of this cluster's nodes, if they have one."""
+    return {LEASE: repr(request.join.lease_s)} if EngineSpec.parse(request.engine).joins else {}
+
+
+def _check_lease(request: UpRequest, reader: StoreReader) -> None:
+    """Raises InputError for a shorter lease while agents may hold the longer one.
+
+    The controller would take their nodes for lost while the workers there live.
+    """
+    before_s = float(reader.meta(LEASE) or 0.0) if _lease_of(request) else 0.0
+    if request.join.lease_s < before_s and (_under_way(reader) or awaits_nodes(reader.meta)):
+        length = "0" if before_s == ENDLESS_LEASE_S else f"{before_s:g}s"
+        raise InputError(
+            f"--lease {request.join.lease}",
+            "jobs that are under way have a longer lease",
+            f"give --lease {length}, or run `dovetail down --drain` first",
         )
 
 

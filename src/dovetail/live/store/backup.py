@@ -31,7 +31,7 @@ FILES = "backup files"
 """The name in the store of a backup of the other files of the cluster's folder."""
 JOIN = "join"
 IN_BACKUP = (
-    *("token", "up.json", SHARED, "client", "nodes/registry.json"),
+    *("token", "up.json", SHARED, "client", "nodes/registry.json", "nodes/allocation.json"),
     *("gate/cert.pem", "gate/key.pem", "gate/secret", "gate/port"),
 )
 """The files of a cluster's folder that a backup has beside the store, and join words: without them

@@ -57,7 +57,7 @@ _REFUSED: dict[str, dict[State, str]] = {
 }
 """Why a verb is refused for a job in a state, in words that follow the job's number."""
 _NODE_VERBS = ("drain", "undrain")
-_DOWN = ("leave", "drain")
+_DOWN = ("leave", "drain", "save")
 
 
 class Intake:
@@ -163,7 +163,7 @@ class Intake:
             return [Request(0, verb, node=node, argument=argument)]
         if verb == "down":
             if argument not in _DOWN:
-                raise InputError("down", f"it is 'leave' or 'drain', not {argument[:40]!r}")
+                raise InputError("down", f"it is 'leave', 'drain' or 'save', not {argument[:40]!r}")
             return [Request(0, verb, argument=argument)]
         if verb not in _REFUSED:
             known = (*_REFUSED, *_NODE_VERBS, "down")

@@ -15,6 +15,8 @@ from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.system.log_file import continue_log
 from dovetail.live.system.private_file import open_private
 
+RUNS_ALREADY = "agents run here already"
+
 
 def detach(log_file: Path, serve: Callable[[Callable[[], None]], None]) -> None:
     """Serves in a new process, and returns when that process is ready. Raises DovetailError."""
@@ -74,13 +76,18 @@ def _redirect(log_file: Path) -> None:
 
 
 def lock_file(path: Path, where: Path) -> int:
-    """Returns the locked file of the agents of a folder. Raises InputError if it is taken."""
+    """Returns the locked file of the agents of a folder, with the number of this process in it.
+
+    Raises InputError if it is taken.
+    """
     lock = open_private(path, os.O_RDWR)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise InputError(str(where), "agents run here already") from None
+        raise InputError(str(where), RUNS_ALREADY) from None
+    os.ftruncate(lock, 0)
+    os.write(lock, f"{os.getpid()}\n".encode())
     return lock
 
 

@@ -18,6 +18,9 @@ from dovetail.live.workers.roster import Roster
 from dovetail.live.workers.worker_state import Desired, Worker
 from dovetail.wire.agent import EndWorker, Forget, StartWorker
 
+GUESSED_PORTS = (20_000, 10_000)
+"""First and number of the ports at which programs on agents of the version before meet."""
+
 
 def due_orders(gang: Gang, now: float, *, settled: bool = True) -> list[NodeOrder]:
     """Returns what must be sent now, and records it as sent.
@@ -30,9 +33,9 @@ def due_orders(gang: Gang, now: float, *, settled: bool = True) -> list[NodeOrde
         # Sent once: an end that its agent still reports puts the order into the list again.
         forgets, roster.forgets = roster.forgets, []
         orders.extend((node, Forget(roster.job, number)) for node, number in forgets)
-    waits = awaits_master(roster)
-    if waits:
+    if awaits_master(roster):
         orders.extend(_find_port(roster, now))
+    waits = awaits_master(roster)
     for worker in roster.by_number():
         if worker.end_s <= now:
             orders.extend(_end(roster, worker, now))
@@ -75,7 +78,13 @@ def _find_port(roster: Roster, now: float) -> Iterator[NodeOrder]:
     if master.generation < 0:
         # An earlier controller had begun to start them, and none of them runs.
         master.generation = roster.generation
-    yield wanted.member(wanted.numbers[0]).node, master.ask(roster.job, now)
+    first = wanted.member(wanted.numbers[0]).node
+    if roster.hosts.finds_ports(first):
+        yield first, master.ask(roster.job, now)
+    else:
+        # An agent of the version before, which would never answer. Its controllers guessed.
+        number = (roster.job * 37 + master.generation * 101) % GUESSED_PORTS[1]
+        master.address = f"127.0.0.1:{GUESSED_PORTS[0] + number}"
 
 
 def _end(roster: Roster, worker: Worker, now: float) -> Iterator[NodeOrder]:

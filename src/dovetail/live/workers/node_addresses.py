@@ -11,11 +11,19 @@ class NodeAddresses:
     def __init__(self, names: Mapping[int, str] | None = None) -> None:
         self._names = dict(names or {})
         self._addresses: dict[int, str] = {}
+        self._of_earlier: set[int] = set()
 
     def learn(self, node: int, address: str) -> None:
         """Notes the address that an agent reports; "" if it is of an earlier version."""
         if address:
             self._addresses[node] = address
+            self._of_earlier.discard(node)
+        else:
+            self._of_earlier.add(node)
+
+    def finds_ports(self, node: int) -> bool:
+        """Returns whether the agent of a node can be asked for a free port: earlier ones cannot."""
+        return node not in self._of_earlier
 
     def address(self, node: int) -> str:
         """Returns the address of a node, as other nodes reach it; "" if it is not known."""

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+ENDLESS_LEASE_S = 1e9
+"""The lease of nodes whose workers run without a controller for as long as they like: 31 years.
+
+Not none at all: without one a node that is down counts as dead.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:

@@ -12,11 +12,12 @@ class NoStarter:
     """Knows the nodes of a file and starts nothing."""
 
     owns_agents = False
+    starts_at_once = 1
     gate_host = ""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._nodes = tuple(node.name for node in read_node_file(file))
+        self._nodes = tuple(node.name for node in read_node_file(file, names_alone=True))
 
     def nodes(self) -> Sequence[str]:
         """Returns the names in the file, as it was when this controller started."""

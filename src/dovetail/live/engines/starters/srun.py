@@ -136,6 +136,7 @@ class SrunStarter:
     """
 
     owns_agents = True
+    starts_at_once = 1
 
     def __init__(self, home: Path, slots: int = 0, environ: Mapping[str, str] = os.environ) -> None:
         self._allocation = Allocation.of(environ)
@@ -199,7 +200,7 @@ class SrunStarter:
         step += ["--nodes=1", "--ntasks=1", "--kill-on-bad-exit=0", "--wait=0", "--no-kill"]
         # A task would be bound to one core: its workers need all that the allocation has there.
         step += ["--cpu-bind=none", f"--job-name=dovetail-{name}"]
-        agent = [sys.executable, "-m", "dovetail", "agent", "--join", "-", "--end-workers-on-term"]
+        agent = [sys.executable, "-m", "dovetail", "agent", "--join", "-", "--transient"]
         agent += ["--folder", str(self.folder(name))]
         return [*step, *agent, *(["--slots", str(self._slots)] if self._slots else [])]
 

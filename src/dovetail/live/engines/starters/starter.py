@@ -8,13 +8,15 @@ from typing import Protocol
 
 
 class Starter(Protocol):
-    """Starts agents. Its methods are called by one thread, which may wait for them.
+    """Starts agents. Its methods may wait; `start` is called by `starts_at_once` threads, each for
+    another node, the others by one.
 
     `owns_agents` is True if agents end with the cluster: False where somebody else keeps them
     running, who would start them again.
     """
 
     owns_agents: bool
+    starts_at_once: int
 
     @property
     def gate_host(self) -> str:

@@ -71,8 +71,11 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """Stop the controller: at once, while jobs run on, or (`drain`) after they have ended."""
+    """Stop the controller: at once, while jobs run on, or (`drain`) after they have ended, or
+    (`save`) after jobs that may be requeued have saved and left their GPUs.
+    """
 
     verb: ClassVar[str] = "down"
     key: str
     drain: bool = False
+    save: bool = False
