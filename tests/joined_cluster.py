@@ -105,7 +105,7 @@ class JoinedCluster:
             command,
             str(self.root),
             trains=True,
-            gpus=int(most or least),
+            gpus=int(least),
             min_gpus=int(least),
             max_gpus=int(most or least),
             duration_s=3600.0,
@@ -123,11 +123,17 @@ class JoinedCluster:
         """Waits for new steps with so many workers; returns their processes."""
         before = len(self.steps(name))
 
-        def new() -> list[tuple[int, int, int, int]]:
-            return [row for row in self.steps(name)[before:] if row[1] == workers]
+        found: set[int] = set()
 
-        self.until(lambda: len({row[2] for row in new()}) == workers, what)
-        return {row[2] for row in new()}
+        def all_train() -> bool:
+            # The newest only: a process that was stopped may still write of its last step.
+            rows = [row for row in self.steps(name)[before:] if row[1] == workers]
+            found.clear()
+            found.update(row[2] for row in rows[-2 * workers :])
+            return len(found) == workers
+
+        self.until(all_train, what)
+        return found
 
     def go_on(self, name: str) -> None:
         """Lets a job end."""

@@ -347,13 +347,6 @@ def test_numbers_follow_the_order_of_submission_whatever_is_repeated(
     scene.database.close()
 
 
-def test_no_job_is_reckoned_with_on_more_gpus_than_there_are(scene: Scene) -> None:
-    scene.submit(spec(max_gpus=1_000_000, trains=True))
-    scene.submit(spec(max_gpus=1_000_000, trains=True, gpu_type="t4"), key="t")
-    scene.submit(spec(max_gpus=3, trains=True), key="as asked")
-    assert [job.spec.max_gpus for job in scene.jobs] == [10, 2, 3]
-
-
 def test_a_share_of_a_cpu_too_small_to_count_bounds_nothing(scene: Scene) -> None:
     scene.submit(spec(cpus=5e-324, memory_bytes=5e-324))
     assert len(scene.jobs) == 1

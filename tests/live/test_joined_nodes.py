@@ -32,7 +32,7 @@ def cluster() -> Iterator[JoinedCluster]:
 def test_an_elastic_job_trains_over_nodes_that_are_killed_and_hang(
     cluster: JoinedCluster,
 ) -> None:
-    cluster.start("--policy", "afs-l")
+    cluster.start("--policy", "max-min")
     cluster.join("n1")
     cluster.join("n2")
     cluster.until(cluster.answers, "a controller answers")
@@ -47,7 +47,7 @@ def test_an_elastic_job_trains_over_nodes_that_are_killed_and_hang(
     # So does a controller.
     cluster.kill()
     assert all(map(is_there, first))
-    cluster.start("--policy", "afs-l")
+    cluster.start("--policy", "max-min")
     cluster.until(cluster.answers, "another controller answers")
     assert cluster.trains_on("elastic", 3, "it trains on") == first, "the same processes"
 
@@ -69,7 +69,7 @@ def test_an_elastic_job_trains_over_nodes_that_are_killed_and_hang(
 def test_a_node_that_joins_later_is_used_and_jobs_run_on(
     cluster: JoinedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster.start("--policy", "afs-l")
+    cluster.start("--policy", "max-min")
     cluster.join("n1")
     cluster.until(cluster.answers, "a controller answers without n2")
     assert cluster.states() == {"n1": "up"}

@@ -245,6 +245,19 @@ def test_the_checker_finds_two_copies_where_an_answer_counts_from_its_arrival(
     assert any("starts, and" in text for text in wrong)
 
 
+def test_an_elastic_job_trains_on_where_node_and_controller_are_lost_at_once() -> None:
+    """The next controller never hears the node, and knows from the others that all were there."""
+    job = Submission(0.0, "elastic", 3, 1, 3, 60.0)
+    for node in range(3):
+        away = Fault(20.0, "controller killed", 3.0)
+        apart = Fault(19.9, "node apart", 300.0, node=node)
+        story = Story(1, "afs-p:unit-s=20", (job,), faults=(away, apart), nodes=3, lease_s=600.0)
+        outcome = play(story)
+        assert not outcome.wrong, outcome.wrong
+        ended_s = next(float(line.split()[0]) for line in outcome.tale if "COMPLETED" in line)
+        assert ended_s < 200.0, "it does not wait for the lease of 600 s"
+
+
 # Who may make a step alone.
 
 

@@ -29,6 +29,7 @@ from dovetail.live.edges.protocols import StoreError
 from dovetail.live.edges.virtual_time import VirtualClock
 from dovetail.live.emulation.synthetic import SwitchCosts
 from dovetail.live.jobs.lifecycle import State
+from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.intake import Intake
 from dovetail.wire.agent import AgentReport, WorkerEnded
@@ -777,3 +778,22 @@ def test_a_dependent_hopes_again_when_the_job_it_needs_begins_anew() -> None:
     assert s.record(2).reason == "Dependency"
     s.play(30.0)
     assert s.states() == {1: State.COMPLETED, 2: State.COMPLETED}
+
+
+def test_a_job_is_reckoned_with_on_the_gpus_that_there_are() -> None:
+    """Its record keeps what it asked for: when nodes have joined, it may have more."""
+    stage = Stage("max-min", nodes=1, gpus=2, stands=True)
+    stage.submit(1.0, gpus=1, min_gpus=1, max_gpus=1_000_000, duration_s=500.0)
+    stage.play(20.0)
+    assert stage.world is not None
+    assert list(stage.world._tables.state.jobs.max_gpus) == [2]
+    assert gpus_of(stage.record(1)) == 2
+    grown = Stage("max-min", nodes=4, gpus=2, database=stage.database, stands=True)
+    grown.line.now = 30.0
+    grown.play(60.0)
+    assert gpus_of(grown.record(1)) == 8
+
+
+def gpus_of(record: JobRecord) -> int:
+    assert record.placement is not None
+    return record.placement.gpus

@@ -203,6 +203,8 @@ def _reader(kind: object) -> _Reader:
         return lambda value, where: build_nested(value, kind, where)
     if kind is float:
         return _float
+    if kind is int:
+        return _int
     return lambda value, where: value if type(value) is kind else _refuse(value, kind, where)
 
 
@@ -218,6 +220,13 @@ def _float(value: object, where: str) -> object:
         return float(value)
     if type(value) is not float or math.isnan(value):
         _refuse(value, float, where)
+    return value
+
+
+def _int(value: object, where: str) -> object:
+    # Stores and sockets take 64 bits, and no peer has a use for more.
+    if type(value) is not int or not -WHOLE_MAX <= value < WHOLE_MAX:
+        _refuse(value, int, where)
     return value
 
 

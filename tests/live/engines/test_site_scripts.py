@@ -165,3 +165,13 @@ def test_a_check_that_is_not_there_is_told(tmp_path: Path) -> None:
     check.tick()
     until(lambda: check.tick() is None and check.ran)
     assert check.fault is not None and "/nowhere/check cannot be run" in check.fault.what
+
+
+def test_a_script_that_every_user_can_change_is_not_run(tmp_path: Path, script: Script) -> None:
+    path = script("prolog", f"touch {tmp_path}/ran")
+    Path(path).chmod(0o757)
+    scripts_of(tmp_path, prolog=path)
+    scripts = jobs(tmp_path)
+    with pytest.raises(LaunchError, match="can be changed by every user"):
+        until(lambda: scripts.must_wait(ORDER) == "")
+    assert not (tmp_path / "ran").exists()

@@ -14,6 +14,7 @@ import pytest
 from dovetail.cli.main import run
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.engines.engine_spec import EngineSpec
+from dovetail.live.engines.starters import srun
 from dovetail.live.engines.starters.srun import SrunStarter, node_records
 
 SHOWN = """\
@@ -135,6 +136,26 @@ def test_a_step_that_begins_is_waited_for_and_one_that_ended_is_replaced(site: S
     process.wait()
 
 
+def test_agents_of_a_controller_before_have_time_to_call_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    word = site.root / "word"
+    word.touch()
+    first = site.starter()
+    first.start("n1", word)
+    first.close(end=True)
+    steps = site.root / "steps"
+    assert len(steps.read_text().splitlines()) == 1
+    after = site.starter()
+    after.start("n1", word)
+    after.close(end=True)
+    assert len(steps.read_text().splitlines()) == 1, "its agent may run"
+    monkeypatch.setattr(srun, "BACK_WITHIN_S", 0.0)
+    after.start("n1", word)
+    after.close(end=True)
+    assert len(steps.read_text().splitlines()) == 2
+
+
 def test_only_nodes_without_power_or_started_anew_are_gone(site: Site) -> None:
     starter = site.starter()
     assert starter.gone() == ["n3"], "a node that is only DOWN may be cut off, and its jobs live"
@@ -173,7 +194,9 @@ def test_a_cluster_is_in_one_allocation_at_a_time(site: Site) -> None:
     again = site.starter()
     assert again.gone() == ["n3"], "nor does a controller that is started anew forget that"
     site.says("squeue", "slurm_load_jobs error: Invalid job id specified", code=1)
-    assert again.gone() == ["n1", "n2", "n3"], "n3 by its power, the others by the end of job 7"
+    assert again.gone() == ["n1", "n3"], "job 7 is over, but on n2, which is DOWN, it may live"
+    site.says("scontrol", SHOWN.format(n2="IDLE", reason="none"))
+    assert again.gone() == ["n1", "n2", "n3"]
     assert json.loads((site.home / "nodes" / "allocation.json").read_text()) == {
         "jobs": ["7", "8"],
         "nodes": ["n1", "n2", "n3", "n4"],

@@ -186,6 +186,49 @@ def test_other_devices_are_news(scene: GateScene) -> None:
     assert scene.registry.take().installed == (1,)
 
 
+def test_other_devices_again_must_wait_as_each_change_starts_the_controller_anew(
+    scene: GateScene,
+) -> None:
+    scene.join("n1").link.close()
+    scene.join("n1", "b", replace(DEVICES, names=("slot-0",))).link.close()
+    scene.gate._alive_s = 0.0
+    with pytest.raises(NodeRefused, match="n1: it said other devices a moment ago"):
+        scene.join("n1", "c")
+    scene.registry._clock = lambda: 1e12
+    scene.join("n1", "d")
+    assert scene.registry.take().installed == (2,)
+
+
+def test_a_full_disk_refuses_a_node_and_the_gate_lives(scene: GateScene) -> None:
+    scene.registry._path = scene.folder / "no" / "such" / "folder" / "registry.json"
+    with pytest.raises(NodeRefused, match="n1: it cannot be stored: No such file"):
+        scene.join("n1")
+    scene.registry._path = scene.folder / "registry.json"
+    assert scene.join("n1").number == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"names": ()},
+        {"names": ("a",) * 2},
+        {"names": tuple(map(str, range(1025)))},
+        {"names": ("a\nb",)},
+        {"names": ("",)},
+        {"gpu_type": "h" * 101},
+        {"gpu_type": "\ud800"},
+        {"gpu_memory_bytes": float("inf")},
+        {"gpu_memory_bytes": -1.0},
+        {"cpus": -1.0},
+        {"memory_bytes": float("-inf")},
+    ],
+)
+def test_devices_that_cannot_be_are_refused(scene: GateScene, wrong: dict[str, object]) -> None:
+    with pytest.raises(NodeRefused, match="n1: "):
+        scene.join("n1", devices=replace(DEVICES, **wrong))  # type: ignore[arg-type]
+    assert not scene.registry.has_any
+
+
 def test_nodes_that_differ_are_groups_of_their_own(scene: GateScene) -> None:
     big = NodeDevices(("a", "b", "c"), "h100", 80e9, 8.0, 1e12)
     scene.join("n1")

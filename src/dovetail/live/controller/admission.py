@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from dovetail.core.job import JobRequest
 from dovetail.core.units import NEVER_S
 from dovetail.live.controller.array_limits import ArrayLimits
 from dovetail.live.controller.instant_log import InstantLog
@@ -24,6 +25,7 @@ from dovetail.live.jobs.lifecycle import PENDING, TERMINAL, State, Transition
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.status_snapshot import DISCONNECTED
 from dovetail.live.jobs.stored_job import StoredJob
+from dovetail.live.store.largest_size import room_for
 from dovetail.live.workers.roster import END, SAVE
 from dovetail.wire.spec import JobSpec
 
@@ -64,6 +66,16 @@ class Admission:
             self.jobs.write(job, job.record)
             self.consider(job)
 
+    def _bounded(self, spec: JobSpec, request: JobRequest) -> JobRequest:
+        """Bounds `max_gpus` by the cluster: beliefs compute a speed for each number up to it.
+
+        Not in the record of the job: nodes may join, and then it may have more.
+        """
+        most = max(spec.gpus, room_for(self.tables.state.view.cluster, spec))
+        if request.max_gpus <= most:
+            return request
+        return replace(request, max_gpus=most, elastic=request.min_gpus < most)
+
     def enter(self, stored: Sequence[StoredJob]) -> list[LiveJob]:
         """Adds jobs to the tables, all at once; returns them. They are not in the queue yet."""
         table = self.tables.state.jobs
@@ -73,7 +85,7 @@ class Admission:
             # The tables are in order of submission, so a job that begins anew counts as late.
             last_s = max(last_s, one.record.queued_s)
             request = job_request(one.spec, one.number, one.record.submit_s)
-            request = replace(request, submit_s=last_s)
+            request = self._bounded(one.spec, replace(request, submit_s=last_s))
             # Jobs on one GPU could read each other's memory: users share only if the cluster may.
             if self.sharing_user not in (None, one.spec.user):
                 request = replace(request, shareable=False)

@@ -19,6 +19,7 @@ from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.controller.outbox import Outbox
 from dovetail.live.controller.recorded_tables import RecordedTables
+from dovetail.live.controller.report_guard import ReportGuard
 from dovetail.live.controller.status_publisher import StatusPublisher
 from dovetail.live.controller.terminations import Terminations
 from dovetail.live.workers.gang import Gang
@@ -49,6 +50,7 @@ class AgentReports:
     leases: Leases
     publisher: StatusPublisher
     outbox: Outbox
+    guard: ReportGuard
 
     @property
     def monitor(self) -> NodeMonitor:
@@ -65,6 +67,8 @@ class AgentReports:
         if not self.gangs.settled:
             # Its gang does not know its workers yet, so this one would be ended as unknown.
             return
+        if not self.guard.allows(report):
+            return
         if report.started is not None:
             self._started(report.node, report.started)
         if report.ended is not None:
@@ -74,7 +78,8 @@ class AgentReports:
         if report.said is not None:
             self._heard(report.said)
         for said in report.progress:
-            self._heard(said)
+            if self.guard.is_own(report.node, said.job, said.worker):
+                self._heard(said)
         if report.port is not None:
             self._found(report.port)
 
@@ -138,8 +143,9 @@ class AgentReports:
         if inventory.gpus:
             self.monitor.nodes[node].gpus = inventory.gpus
         self.gangs.hosts.learn(node, inventory.host)
-        self._check_jobs(node, inventory.workers)
-        self.gpus.drop_unknown(node, {(w.job, w.worker) for w in inventory.workers})
+        workers = self.guard.own(node, inventory.workers)
+        self._check_jobs(node, workers)
+        self.gpus.drop_unknown(node, {(w.job, w.worker) for w in workers})
         # Last: gangs must know their workers there before the policy may use the node.
         if self.monitor.mark_up(node):
             self.leases.release(node)

@@ -46,7 +46,8 @@ class JobUsage:
             if node not in workers.values():
                 continue
             kept = {w: at_s for w, at_s in job.idle_since.items() if workers.get(w, node) != node}
-            here = {w: since[job.number, w] for w in workers if (job.number, w) in since}
+            mine = [w for w, place in workers.items() if place == node]
+            here = {w: since[job.number, w] for w in mine if (job.number, w) in since}
             job.idle_since = kept | here
             self._judge(job, len(workers))
 

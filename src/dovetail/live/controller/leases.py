@@ -64,7 +64,12 @@ class Leases:
             record, gang = job.record, job.gang
             if node not in record.nodes or not isinstance(gang, ElasticGang):
                 continue
+            is_seen = any(w.node == node for w in gang.roster.workers.values())
+            if not is_seen and (record.stranded or not job.is_placed):
+                # Others that nobody hears may be all that a step takes beside those there.
+                continue
             if gang.can_do_without(node):
+                gang.lose_unseen(node)
                 nodes = tuple(n for n in record.nodes if n != node)
                 stranded = (*record.stranded, (node, record.lineage))
                 self.jobs.write(job, replace(record, nodes=nodes, stranded=stranded))
@@ -87,6 +92,7 @@ class Leases:
         """Parts all nodes that are down, once the workers on all others are known."""
         for node, health in enumerate(self.monitor.nodes):
             if health.is_down and self.monitor.has_lease(node):
+                self.strand(node)
                 self.part(node)
 
     def release(self, node: int) -> None:

@@ -19,7 +19,7 @@ from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.terminations import Terminations
 from dovetail.live.jobs.drain_reason import DrainReason
 from dovetail.live.workers.roster import END, SAVE
-from dovetail.wire.agent import CHECK, FATAL, WARNING, HealthReport, NodeFault
+from dovetail.wire.agent import CHECK, DRAIN, FATAL, WARNING, HealthReport, NodeFault
 from dovetail.wire.codec import WireError, build_nested, plain
 
 LOG = logging.getLogger(__name__)
@@ -28,6 +28,8 @@ FAULTS = "faults"
 
 FAILED_GPU = "failed"
 """Why a job was stopped whose GPU failed, in the event log."""
+FAULTS_MAX, TEXT_MAX = 1000, 2000
+"""The most faults of a node, and characters of one."""
 
 
 @dataclass(slots=True)
@@ -55,7 +57,8 @@ class NodeFailures:
 
     def take(self, node: int, report: HealthReport) -> None:
         """Takes in all faults that a node has now."""
-        faults, before = frozenset(report.faults), self._last.get(node, frozenset())
+        before = self._last.get(node, frozenset())
+        faults = frozenset(f for f in report.faults[:FAULTS_MAX] if self._can_be(node, f))
         if faults == before:
             return
         self._last[node] = faults
@@ -69,6 +72,12 @@ class NodeFailures:
                 self._free(node, fault)
         if not any(f.source == CHECK for f in faults):
             self.drains.remove(node, -1, CHECK)
+
+    def _can_be(self, node: int, fault: NodeFault) -> bool:
+        """Returns whether an agent that is no liar may report a fault: it is kept, and shown."""
+        gpus = self.tables.state.view.cluster.installed[node]
+        has_gpu, is_known = -1 <= fault.gpu < gpus, fault.severity in (FATAL, DRAIN, WARNING)
+        return has_gpu and is_known and len(fault.what + fault.source) <= TEXT_MAX
 
     def warnings(self, node: int) -> tuple[str, ...]:
         """Returns what an operator should know of a node that goes on."""

@@ -40,6 +40,7 @@ from dovetail.live.controller.progress_reports import ProgressReports
 from dovetail.live.controller.reconciler import Reconciler
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.recovery import Recovery
+from dovetail.live.controller.report_guard import ReportGuard
 from dovetail.live.controller.status_publisher import StatusPublisher
 from dovetail.live.controller.terminations import Terminations
 from dovetail.live.controller.timers import Timer, Timers
@@ -100,8 +101,7 @@ class LiveWorld:
         self._gangs = gangs = LiveGangs(launches, rules, NodeAddresses(dict(enumerate(names))))
         self._log = log = InstantLog(jobs, state)
         self._tables = tables = RecordedTables(state, log)
-        self._timers = timers = Timers()
-        gpus = GpuMap(state, jobs)
+        self._timers, gpus = (timers := Timers()), GpuMap(state, jobs)
         self._outbox = outbox = Outbox(jobs, gangs, gpus, timers, edges.post, rules, epoch)
         self._monitor = monitor = NodeMonitor(tables, log, outbox, timers, rules, epoch)
         self._drains = drains = Drains(jobs, tables, log, gpus, monitor, policy.powers)
@@ -121,7 +121,8 @@ class LiveWorld:
             jobs, gangs, tables, gpus, monitor, faults, name_of(policy), rules.publish_every_s
         )
         self._reports = reports = AgentReports(
-            jobs, gangs, tables, gpus, log, members, terminations, leases, publisher, outbox
+            *(jobs, gangs, tables, gpus, log, members, terminations, leases, publisher, outbox),
+            ReportGuard(jobs, tables, gpus, monitor, outbox),
         )
         self._node_loss = NodeLoss(
             jobs, gangs, tables, gpus, members, terminations, leases, reports, policy

@@ -19,6 +19,8 @@ from dovetail.wire.connection import Stream
 
 ALIVE_S = 1.0
 LONGEST_WAIT_S = 0.5
+LINKS_MAX = 64
+"""Controllers that are connected at once: there is one, and one that takes over."""
 GRACE_S = 3.0
 """Between SIGTERM and SIGKILL if this process is to end: batch systems give it seconds."""
 KILLED_WITHIN_S = 30.0
@@ -162,7 +164,9 @@ class AgentServer:
         return bool(self._links)
 
     def add(self, link: Stream) -> None:
-        """Serves a controller on a new connection."""
+        """Serves a controller on a new connection; of too many one that gave no order is closed."""
+        if len(self._links) >= LINKS_MAX:
+            next((one for one in self._links if one.epoch < 0), self._links[0]).channel.close()
         self._links.append(_Controller(self, link))
         self._log("a controller connected")
 

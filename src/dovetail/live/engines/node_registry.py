@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from time import monotonic
 
 from dovetail.core.cluster import DEFAULT_LINKS, Cluster, NodeGroup
 from dovetail.core.errors import DovetailError, InputError
@@ -19,7 +20,9 @@ from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.wire.codec import WireError, build
 from dovetail.wire.join import Join, JoinRefused, NodeDevices
 
-GPUS_MAX = 1024
+GPUS_MAX, NAME_MAX, SIZE_MAX = 1024, 100, 1e18
+CHANGE_S = 60.0
+"""How long a node keeps the devices that it said: others start the controller anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,9 @@ class RegistryEntry:
 class NodeRegistry:
     """The nodes of a cluster. For several threads."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, clock: Callable[[], float] = monotonic) -> None:
+        self._path, self._clock = path, clock
+        self._changed_s: dict[str, float] = {}
         self._lock = threading.Lock()
         self._expected: frozenset[str] = frozenset()
         self._nodes = _stored(path)
@@ -78,21 +82,51 @@ class NodeRegistry:
         with self._lock:
             if join.node not in self._expected:
                 return JoinRefused("it is no node of this cluster", "add it to the engine's nodes")
-            if not 1 <= len(join.devices.names) <= GPUS_MAX:
-                return JoinRefused(f"it has {len(join.devices.names)} GPUs")
+            if why := _fault_of(join.devices):
+                return JoinRefused(why, "see the GPUs of that machine, or --slots")
             names = [node.name for node in self._nodes]
             number = names.index(join.node) if join.node in names else len(names)
             node = RegistryEntry(join.node, join.devices)
             nodes = (*self._nodes[:number], node, *self._nodes[number + 1 :])
             if nodes != self._nodes:
-                self._nodes = nodes
-                self._store()
-                self.on_change()
+                return self._change(nodes, number)
             return number
 
-    def _store(self) -> None:
-        content = f"[{', '.join(map(_text, self._nodes))}]"
+    def _change(self, nodes: tuple[RegistryEntry, ...], number: int) -> int | JoinRefused:
+        """Takes up a new node, or other devices of one that is known."""
+        name, now_s = nodes[number].name, self._clock()
+        if now_s - self._changed_s.get(name, -CHANGE_S) < CHANGE_S:
+            why = "it said other devices a moment ago"
+            return JoinRefused(why, f"its agent is admitted {CHANGE_S:g} s after that")
+        try:
+            self._store(nodes)
+        except OSError as error:
+            return JoinRefused(f"it cannot be stored: {error.strerror}", "free space on the disk")
+        if number < len(self._nodes):
+            self._changed_s[name] = now_s
+        self._nodes = nodes
+        self.on_change()
+        return number
+
+    def _store(self, nodes: tuple[RegistryEntry, ...]) -> None:
+        content = f"[{', '.join(map(_text, nodes))}]"
         write_whole(self._path, content, mode=PRIVATE)
+
+
+def _fault_of(devices: NodeDevices) -> str:
+    """Returns what cannot be of the devices of a node, empty for nothing."""
+    names = devices.names
+    if not 1 <= len(names) <= GPUS_MAX:
+        return f"it has {len(names)} GPUs"
+    if len(set(names)) < len(names):
+        return "two of its GPUs have one name"
+    texts = (devices.gpu_type, *names)
+    if not all(text.isprintable() and 0 < len(text) <= NAME_MAX for text in texts):
+        return "a name of its GPUs is no word"
+    sizes = (devices.gpu_memory_bytes, devices.cpus, devices.memory_bytes)
+    if not all(0 <= size <= SIZE_MAX for size in sizes):
+        return "it has more, or less, than a machine can have"
+    return ""
 
 
 @lru_cache(maxsize=1 << 14)

@@ -60,7 +60,7 @@ ACCEPT_PAUSE_S = 0.1
 """How long nobody is accepted while the process has no free descriptor."""
 LOGGED_EVERY_S = 60.0
 """How often the same refusal of the same address is logged."""
-LOGGED_MAX = 1000
+LOGGED_MAX, LOGGED_CHARACTERS = 1000, 16
 BACKLOG = 1024
 SITE_SINCE = 4
 """The first version of agents that understands what the site has set."""
@@ -271,13 +271,19 @@ class Gate(PostThread):
         stranger.channel.close()
 
     def _log_refusal(self, address: str, why: str) -> None:
-        now = monotonic()
-        if now - self._logged.get((address, why), -LOGGED_EVERY_S) < LOGGED_EVERY_S:
-            return
+        if self._is_news(address, why):
+            LOG.warning("gate: %s refused: %s", address, why)
+
+    def _is_news(self, who: str, what: str) -> bool:
+        """Returns whether something was not logged lately: no peer may fill the log."""
+        now, key = monotonic(), (who, what[:LOGGED_CHARACTERS])
+        if now - self._logged.get(key, -LOGGED_EVERY_S) < LOGGED_EVERY_S:
+            return False
         if len(self._logged) >= LOGGED_MAX:
-            self._logged.clear()
-        self._logged[address, why] = now
-        LOG.warning("gate: %s refused: %s", address, why)
+            del self._logged[next(iter(self._logged))]
+        self._logged.pop(key, None)
+        self._logged[key] = now
+        return True
 
     # Clients.
 
@@ -411,7 +417,8 @@ class Gate(PostThread):
         with self._changed:
             self._nodes[number] = known
             self._changed.notify_all()
-        LOG.info("node %s joined from %s as node %d", join.node, stranger.address, number)
+        if self._is_news(join.node, stranger.address):
+            LOG.info("node %s joined from %s as node %d", join.node, stranger.address, number)
         self._hail(number)
 
     def _heard(self, known: _NodeChannel, line: bytes) -> None:
@@ -419,7 +426,8 @@ class Gate(PostThread):
         try:
             report = REPORTS.decode(line)
         except WireError as error:
-            LOG.error("node %s sent a report that cannot be read: %s", known.name, error)
+            if self._is_news(known.name, "report"):
+                LOG.error("node %s sent a report that cannot be read: %s", known.name, error)
             known.channel.close()
             return
         about = {report.node, *(part.node for part in (report.inventory, report.alive) if part)}
@@ -436,7 +444,8 @@ class Gate(PostThread):
             del self._nodes[known.number]
             self._changed.notify_all()
         if not self._closing:
-            LOG.warning("node %s is disconnected", known.name)
+            if self._is_news(known.name, "disconnected"):
+                LOG.warning("node %s is disconnected", known.name)
             self._put(NodeLost(known.number))
 
 

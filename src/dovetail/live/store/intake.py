@@ -102,10 +102,10 @@ class Intake:
             for s in submissions
         ]
         self._check(owned)
-        # The digest is of what the user sent: the bound depends on the cluster, which may change
-        # before the same request is repeated.
+        # The digest is of what the user sent: what tenants imply may change before the same request
+        # is repeated.
         digest = _digest("submit", [plain(s) for s in owned])
-        bounded = [self._bounded(self._settled(s)) for s in owned]
+        settled = [self._settled(s) for s in owned]
 
         def work(db: sqlite3.Connection) -> tuple[tuple[int, ...], list[StoredJob]]:
             # The key is looked up in the transaction that stores it: of two threads with the same
@@ -113,7 +113,7 @@ class Intake:
             earlier = _answer(db, key, digest)
             if earlier is not None:
                 return earlier, []
-            firsts, specs = _expanded(db, bounded)
+            firsts, specs = _expanded(db, settled)
             accepted = add_jobs(db, specs, self._clock.now())
             _store_answer(db, key, "submit", digest, firsts)
             return firsts, accepted
@@ -209,14 +209,6 @@ class Intake:
         spec = submission.spec
         settled = self._tenants.settled(f"job '{spec.name[:40]}'", spec, self._clock.now)
         return submission if settled == spec else replace(submission, spec=settled)
-
-    def _bounded(self, submission: Submission) -> Submission:
-        """Bounds `max_gpus` by the cluster: beliefs compute a speed for each number up to it."""
-        spec = submission.spec
-        most = max(spec.gpus, room_for(self._cluster, spec))
-        if spec.max_gpus <= most:
-            return submission
-        return replace(submission, spec=replace(spec, max_gpus=most))
 
     def _check_room(self, where: str, spec: JobSpec) -> None:
         """Raises InputError for a job that could not start in the empty cluster."""

@@ -15,6 +15,7 @@ from dovetail.live.workers.failure_detector import (
     FailureDetector,
     ReachedSince,
 )
+from dovetail.live.workers.first_worker import shows_train_job
 from dovetail.live.workers.gang_events import GangStalled, NoTrainJob
 from dovetail.live.workers.roster import HasRoom, IsFree, Roster
 from dovetail.live.workers.worker_state import Desired, Worker
@@ -71,7 +72,7 @@ class ElasticGang:
         if worker is None:
             return
         worker.alive = True
-        roster.first.heard = roster.first.heard or _shows_train_job(report)
+        roster.first.heard = roster.first.heard or shows_train_job(report)
         if fresh:
             roster.begun.add(report.worker)
             roster.heard_s = now
@@ -160,6 +161,12 @@ class ElasticGang:
         for number in self.roster.lose(node):
             self.detector.mark_dead(number)
 
+    def lose_unseen(self, node: int) -> None:
+        """Gives up the wanted workers of a node whose inventory never came to this controller."""
+        for number in self.roster.outcast_unseen(node):
+            # Those that train with them wait in a step for them: they must hear it at once.
+            self.detector.mark_dead(number)
+
     def can_do_without(self, node: int) -> bool:
         """Returns whether a job trains on elsewhere, and nobody on a node makes a step alone.
 
@@ -167,13 +174,18 @@ class ElasticGang:
         or have been ordered to enter, may consist of them and of others that were lost before.
         """
         roster, there = self.roster, [w for w in self.roster.workers.values() if w.node == node]
-        trains_on = any(
-            w.node != node and w.entered >= 0 and w.stays and number in roster.group
+        others = [
+            w
             for number, w in roster.workers.items()
+            if w.node != node and w.entered >= 0 and w.stays and number in roster.group
             if roster.is_wanted(number)
-        )
-        if not (there and trains_on):
+        ]
+        if not others:
             return False
+        if not there:
+            # No inventory of it came to this controller. All members left the generations before
+            # the newest to enter it together, and none of those can be formed without them.
+            return not self._hands_over and any(w.entered == roster.generation for w in others)
         lost = roster.outcasts.union(w.worker for w in there)
         first = min((w.entered for w in there if w.entered >= 0), default=roster.generation)
         return not self.detector.may_be_alone(lost, first, roster.generation)
@@ -486,9 +498,3 @@ class ElasticGang:
 
 def _progress(report: WorkerReport, training: Training) -> WorkerReport:
     return WorkerReport(report.job, report.worker, training=training)
-
-
-def _shows_train_job(report: WorkerReport) -> bool:
-    """Returns whether only a program that has made its training job sends such a report."""
-    r = report
-    return any((r.meeting, r.ready, r.entered, r.training, r.saved, r.finished))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from dovetail.core.units import NEVER_S
 from dovetail.live.workers.worker_state import Desired, Worker
+from dovetail.wire.agent import WorkerReport
 
 
 @dataclass(slots=True)
@@ -68,3 +69,9 @@ class FirstWorker:
             return NEVER_S
         due = [w.since_s + silent_s for w in workers.values() if w.alive and w.stays]
         return max(due) if due and self.unspoken not in workers else NEVER_S
+
+
+def shows_train_job(report: WorkerReport) -> bool:
+    """Returns whether only a program that has made its training job sends such a report."""
+    r = report
+    return any((r.meeting, r.ready, r.entered, r.training, r.saved, r.finished))

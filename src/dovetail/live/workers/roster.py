@@ -247,6 +247,13 @@ class Roster:
             self.outcasts.add(number)
         return lost
 
+    def outcast_unseen(self, node: int) -> list[int]:
+        """Gives up the wanted workers of a node without an inventory; returns their numbers."""
+        wanted = self.wanted.members if self.wanted is not None else ()
+        unseen = [m.worker for m in wanted if m.node == node and m.worker not in self.workers]
+        self.outcasts.update(unseen)
+        return unseen
+
     def clear(self) -> None:
         """Begins anew once the last worker is gone."""
         self.is_leaving = self.is_finished = False

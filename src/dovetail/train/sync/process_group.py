@@ -198,49 +198,49 @@ class WorkerGroup:
         self._control, self._data, self._by_nccl = control, data, by_nccl
         self.patience = PATIENT
 
+    # No local variable or closure below holds a process group: the traceback of an error would keep
+    # it, and the training thread would destroy it when it drops the error.
+
     def sum_control(self, values: torch.Tensor) -> SumOperation:
         """Sums small CPU tensors over all workers, in place."""
-        return self._sum(self._control, values, "step agreement")
+        if self._control is None:
+            return COMPLETED
+        return self._pending(lambda: _open(self._control).allreduce([values]), "step agreement")
 
     def sum_gradients(self, flat: torch.Tensor) -> SumOperation:
         """Sums gradients over all workers, in place."""
-        kind = PendingDeviceCollective if self._by_nccl else PendingCollective
-        return self._sum(self._data, flat, "gradients", kind)
-
-    def _sum(
-        self,
-        group: ProcessGroup | None,
-        tensor: torch.Tensor,
-        what: str,
-        kind: type[PendingCollective] = PendingCollective,
-    ) -> SumOperation:
-        if group is None:
+        if self._data is None:
             return COMPLETED
-        return kind(start_operation(lambda: group.allreduce([tensor]), what), self.patience, what)
+        kind = PendingDeviceCollective if self._by_nccl else PendingCollective
+        return self._pending(lambda: _open(self._data).allreduce([flat]), "gradients", kind)
 
     def gather(self, row: torch.Tensor) -> torch.Tensor:
         """Returns the rows of all workers, by rank. Raises GroupBroken."""
-        group, what = self._control, "entering"
-        if group is None:
+        if self._control is None:
             return row.unsqueeze(0).clone()
         rows = [torch.empty_like(row) for _ in range(self.size)]
-        work = start_operation(lambda: group.allgather([rows], [row]), what)
-        PendingCollective(work, self.patience, what).wait()
+        self._pending(lambda: _open(self._control).allgather([rows], [row]), "entering").wait()
         return torch.stack(rows)
+
+    def _pending(
+        self,
+        call: Callable[[], Work],
+        what: str,
+        kind: type[PendingCollective] = PendingCollective,
+    ) -> PendingCollective:
+        return kind(start_operation(call, what), self.patience, what)
 
     def send(self, tensor: torch.Tensor, to: int, tag: int) -> Operation:
         """Sends a CPU tensor to one worker."""
-        group, what = self._control, "sending state"
-        assert group is not None
-        return PendingMessage(start_operation(lambda: group.send([tensor], to, tag), what), what)
+        what = "sending state"
+        work = start_operation(lambda: _open(self._control).send([tensor], to, tag), what)
+        return PendingMessage(work, what)
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Operation:
         """Receives a CPU tensor from one worker, in place."""
-        group, what = self._control, "receiving state"
-        assert group is not None
-        return PendingMessage(
-            start_operation(lambda: group.recv([tensor], source, tag), what), what
-        )
+        what = "receiving state"
+        work = start_operation(lambda: _open(self._control).recv([tensor], source, tag), what)
+        return PendingMessage(work, what)
 
     def abandon(self) -> None:
         """Aborts pending GPU operations, from any thread: the main thread may block in one."""
@@ -263,6 +263,12 @@ class WorkerGroup:
             dispose([*groups], lambda: abort(data), after_s=0.0 if broken else DISCARD_DELAY_S)
         else:
             dispose([*groups])
+
+
+def _open(group: ProcessGroup | None) -> ProcessGroup:
+    if group is None:
+        raise RuntimeError("the group is closed")
+    return group
 
 
 def abort(group: ProcessGroup) -> None:

@@ -29,11 +29,14 @@ COMMAND_S = 20.0
 """How long a command of Slurm may take: slurmctld may be away for a while."""
 STARTING_S = 60.0
 """A step that began so lately is not started again: its agent may be importing."""
+BACK_WITHIN_S = 10.0
 CLOSE_S = 10.0
 OFF = "POWERED_DOWN"
 """The state of a node that has no power. DOWN is not: a node that is only cut off is DOWN."""
 REBOOTED = "Node unexpectedly rebooted"
 """The reason with which slurmctld sets a node down that says that it was started anew."""
+UNHEARD = frozenset(("DOWN", "UNKNOWN", "NOT_RESPONDING", "NO_RESPOND", "COMPLETING"))
+"""States of a node on which something may live although its allocation is over."""
 ENDED = frozenset(
     (
         "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL",
@@ -108,6 +111,11 @@ class NodeRecord:
         is_rebooted = "DOWN" in self.states and self.reason.startswith(REBOOTED)
         return OFF in self.states or is_rebooted
 
+    @property
+    def is_heard(self) -> bool:
+        """True if slurmd answers there: it has ended all that was of allocations that are over."""
+        return not self.states & UNHEARD
+
 
 def node_records(text: str) -> list[NodeRecord]:
     """Returns the nodes in the output of `scontrol show node --oneliner`."""
@@ -116,7 +124,9 @@ def node_records(text: str) -> list[NodeRecord]:
         # The first of each name: a reason, which is the last one, may have any words.
         fields = {name.lower(): text for name, text in reversed(_FIELD.findall(line))}
         if "nodename" in fields:
-            states = {part.rstrip("*~#!%$@^-") for part in fields.get("state", "").split("+")}
+            parts = fields.get("state", "").split("+")
+            states = {part.rstrip("*~#!%$@^-") for part in parts}
+            states |= {"NOT_RESPONDING" for part in parts if "*" in part}
             found.append(
                 NodeRecord(
                     fields["nodename"],
@@ -152,13 +162,17 @@ class SrunStarter:
         stored = StoredAllocations.read(self._file)
         self._former_jobs = [job for job in stored.jobs if job != self._allocation.job]
         self._all_nodes = tuple(dict.fromkeys((*stored.nodes, *self._allocation.nodes)))
+        # A controller before this one has started agents here. They call again within seconds.
+        self._is_taken_over = self._allocation.job in stored.jobs
+        self._began_s = monotonic()
         self._is_written = False
         self._check_former()
 
     @property
     def gate_host(self) -> str:
         """Returns the address of this machine by which the nodes reach it; "" if not known."""
-        own = [_address_towards(node.address) for node in self._show_nodes()]
+        ours = self._allocation.nodes
+        own = [_address_towards(n.address) for n in self._show_nodes() if n.name in ours]
         # A machine may know its own name by an address of loopback.
         return next((a for a in own if a and not a.startswith("127.")), "")
 
@@ -169,6 +183,8 @@ class SrunStarter:
     def start(self, name: str, word: Path) -> None:
         """Starts a step with the agent of a node. Raises DovetailError."""
         self._note_allocation()
+        if self._is_taken_over and monotonic() - self._began_s < BACK_WITHIN_S:
+            return
         known = self._steps.get(name)
         if known is not None:
             step, since_s = known
@@ -198,8 +214,8 @@ class SrunStarter:
         """Returns the command that runs the agent of a node as a step of its own."""
         step = ["srun", f"--jobid={self._allocation.job}", "--overlap", f"--nodelist={name}"]
         step += ["--nodes=1", "--ntasks=1", "--kill-on-bad-exit=0", "--wait=0", "--no-kill"]
-        # A task would be bound to one core: its workers need all that the allocation has there.
-        step += ["--cpu-bind=none", f"--job-name=dovetail-{name}"]
+        # A task may be bound to one core and its memory: its workers need all that is there.
+        step += ["--cpu-bind=none", "--mem=0", f"--job-name=dovetail-{name}"]
         agent = [sys.executable, "-m", "dovetail", "agent", "--join", "-", "--transient"]
         agent += ["--folder", str(self.folder(name))]
         return [*step, *agent, *(["--slots", str(self._slots)] if self._slots else [])]
@@ -211,12 +227,16 @@ class SrunStarter:
 
     def gone(self) -> Sequence[str]:
         """Returns the nodes without power, those that were started anew, and those of earlier
-        allocations once nothing of these runs any more.
+        allocations that are over, if Slurm hears them.
         """
         self._former_jobs = [j for j in self._former_jobs if self._state(j) not in ENDED]
+        are_over = not self._former_jobs
         ours = self._allocation.nodes
-        former = [n for n in self._all_nodes if n not in ours and not self._former_jobs]
-        return [*former, *(node.name for node in self._show_nodes() if node.is_gone)]
+        return [
+            node.name
+            for node in self._show_nodes()
+            if node.is_gone or (are_over and node.name not in ours and node.is_heard)
+        ]
 
     def close(self, *, end: bool) -> None:
         """Waits for the steps to end, if the agents have been dismissed."""
@@ -260,7 +280,7 @@ class SrunStarter:
             self._is_written = True
 
     def _show_nodes(self) -> list[NodeRecord]:
-        listed = ",".join(self._allocation.nodes)
+        listed = ",".join(self._all_nodes)
         done = self._ask("scontrol", "show", "node", "--oneliner", listed)
         return [] if done is None else node_records(done.stdout)
 
