@@ -1,7 +1,7 @@
 """The controller of many nodes: CPU and memory under load, lost nodes, recovery.
 
     python -m benchmarks.many_nodes [--nodes 10,100,1000] [--waiting 10000] [--policies fifo,srtf]
-        [--crowd one|mixed] [--load-s 10] [--profile FILE]
+        [--crowd one|mixed] [--load-s 10]
 
 A real controller (store, inbox, loop, server, gate) and N nodes of 8 emulated GPUs in another
 process, each with a real agent, joined over TLS by a connection of its own: a line a second with
@@ -15,7 +15,6 @@ controller's process, so that other programs do not count.
 from __future__ import annotations
 
 import argparse
-import cProfile
 import multiprocessing
 import os
 import resource
@@ -97,7 +96,7 @@ class ManyNodes(EmulatedNodes):
         while True:
             self._loop.wait(min(self.next_due() - self.clock(), 0.5 / count))
             self.route(self.tick(self.clock()))
-            self._beat()
+            self.beat()
 
     def clock(self) -> float:
         """Returns the time of the nodes."""
@@ -118,16 +117,16 @@ class ManyNodes(EmulatedNodes):
         """Returns the agent of a node that has not died."""
         return self._nodes[node].agent
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
         """Lets every node that is due send its line of this second, one after the other."""
         count, now = len(self._nodes), self.clock()
         first, last = int(self._beaten_s * count), int(now * count)
+        self._beaten_s = now
         for n in range(max(first, last - count), last):
             node = n % count
             if self._nodes[node].agent is not None:
                 self._servers[node].publish(self._servers[node]._nodes.heartbeats(now))
                 self._servers[node]._source.turn()
-        self._beaten_s = now
 
     def _obey(self, order: object, orders: Connection) -> None:
         if isinstance(order, range):
@@ -146,7 +145,8 @@ class OneOf:
     number: int
 
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
-        """Passes an order to the agent."""
+        """Passes an order to the agent. Others must be heard however many orders there are."""
+        self.all.beat()
         return self.all.route(self.all.handle(node, order, now), own=node)
 
     def heartbeats(self, now: float) -> list[AgentReport]:
@@ -184,6 +184,8 @@ def name(node: int) -> str:
 
 def play_agents(home: Path, nodes: int, orders: Connection) -> None:
     """Plays the agents of all nodes; orders are nodes that die, or the wish to know the usage."""
+    # A session of its own gets a share of the CPU of its own, as other machines have theirs.
+    os.setsid()
     table = JobTable.build([], np.empty(0), np.empty(0, np.int64))
     options = live_options(Cluster.uniform(nodes, GPUS), {})
     played = ManyNodes(nodes, GPUS, jobs=table, physics=live_physics(table, options), steps_max=20)
@@ -211,11 +213,9 @@ class Usage:
 
 
 class Meter:
-    """Measures a controller from inside its process; `profiler` sees what follows decisions."""
+    """Measures a controller from inside its process."""
 
     def __init__(self) -> None:
-        self.profiler = cProfile.Profile()
-        self.profiles = False
         self.world: LiveWorld | None = None
         self.decide_s: list[float] = []
         self.whole_s: list[float] = []
@@ -229,8 +229,6 @@ class Meter:
         def advance(until: float) -> bool:
             is_asked = ask(until)
             self._decided_s = thread_time()
-            if self.profiles:
-                self.profiler.enable()
             return is_asked
 
         with patch.object(world, "advance", advance):
@@ -238,7 +236,6 @@ class Meter:
 
     def wait(self, inbox: ThreadInbox, until: float) -> Sequence[Incoming]:
         """Waits in place of an inbox: what followed from the last decision is over."""
-        self.profiler.disable()
         if self._decided_s >= 0:
             self.whole_s.append(thread_time() - self._decided_s)
             self._decided_s = -1.0
@@ -282,10 +279,7 @@ def control(home: Path, policy: str, pipe: Connection) -> None:
 
     def answer() -> None:
         while True:
-            if profile := pipe.recv():
-                meter.profiles = not meter.profiles
-                if not meter.profiles:
-                    meter.profiler.dump_stats(profile)
+            pipe.recv()
             pipe.send(meter.usage())
 
     threading.Thread(target=answer, name="meter", daemon=True).start()
@@ -311,9 +305,9 @@ class Controller:
         self._process.start()
         until(lambda: self.usage().is_settled, "the controller is up")
 
-    def usage(self, profile: str = "") -> Usage:
-        """Returns what it has used; begins a profile of its decisions, or ends it in a file."""
-        self._pipe.send(profile)
+    def usage(self) -> Usage:
+        """Returns what it has used."""
+        self._pipe.send(None)
         usage = self._pipe.recv()
         assert isinstance(usage, Usage)
         return usage
@@ -436,7 +430,7 @@ def measure(
     print(f"  filled: {usage.cpu_s - before.cpu_s:.1f} CPU s, {usage.held_mib:.0f} MiB, {counts}")
     print("  " + decisions_line(usage, 0))
     stretch(controller, orders, "under load", given.load_s)
-    users(controller, client, given.profile)
+    users(controller, client)
     if nodes >= 10:
         lose(controller, client, orders, nodes)
     recover(controller, home, policy, orders)
@@ -454,12 +448,10 @@ def quiet(controller: Controller, client: Client) -> None:
     until(is_quiet, "all jobs are started")
 
 
-def users(controller: Controller, client: Client, profile: str) -> None:
+def users(controller: Controller, client: Client) -> None:
     """Prints how long submits and cancels take, and the decisions that follow."""
     first, took_s, before = len(controller.usage().decide_s), list[float](), controller.usage()
     rows = client.jobs(limit=SUBMITS // 2, states=("RUNNING",)).jobs
-    if profile:
-        controller.usage(profile)
     running = [row.called for row in rows]
     for n in range(SUBMITS):
         began = time.perf_counter()
@@ -469,7 +461,7 @@ def users(controller: Controller, client: Client, profile: str) -> None:
             client.cancel(running[n // 2])
         sleep(0.02)
     sleep(2.0)
-    usage = controller.usage(profile)
+    usage = controller.usage()
     p50, p99 = (percentile(took_s, part) for part in (0.5, 0.99))
     print(f"  submits: p50 {p50:.1f}, p99 {p99:.1f} ms of wall time")
     print("  " + decisions_line(usage, first))
@@ -521,7 +513,6 @@ def main() -> None:
     parser.add_argument("--policies", default="fifo")
     parser.add_argument("--crowd", choices=("one", "mixed"), default="one")
     parser.add_argument("--load-s", type=float, default=10.0)
-    parser.add_argument("--profile", default="")
     parser.add_argument("--folder", default="/tmp")
     given = parser.parse_args()
     resource.setrlimit(

@@ -48,6 +48,7 @@ class JoinedCluster:
         self.root, self.home, self.slots = root, root / "home", dict(slots)
         self.file = root / "nodes.toml"
         self.file.write_text("".join(f'[[node]]\nname = "{name}"\n' for name in slots))
+        self.engine = f"nodes:{self.file}"
         self.dovetail = [sys.executable, "-m", "dovetail"]
         self.client = Client(self.home, patience_s=PATIENCE_S)
         self.controller: subprocess.Popen[bytes] | None = None
@@ -56,7 +57,7 @@ class JoinedCluster:
     def start(self, *words: str) -> None:
         """Starts a controller; returns while it waits for nodes."""
         command = [*self.dovetail, "up", "--foreground", "--home", str(self.home)]
-        engine = ["--engine", f"nodes:{self.file}", "--gate", "127.0.0.1"]
+        engine = ["--engine", self.engine, "--gate", "127.0.0.1"]
         with (self.root / "said").open("ab") as said:
             self.controller = subprocess.Popen(
                 [*command, *engine, *words], stdout=said, stderr=said

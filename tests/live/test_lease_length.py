@@ -34,7 +34,7 @@ def test_a_lease_without_limit_is_one_all_the_same() -> None:
 def test_with_an_endless_lease_a_job_on_a_node_that_is_cut_off_waits_for_ever() -> None:
     stage: Stage = cut()
     stage.rules = replace(LEASED, leases_s=(ENDLESS_LEASE_S,) * 2)
-    stage.play(100_000.0)
+    stage.play(3_000.0)
     assert stage.record(1).reason == "NodeDisconnected"
 
 

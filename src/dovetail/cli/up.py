@@ -54,7 +54,7 @@ STEP = "start: "
 @shown_option(
     "--engine",
     default="local",
-    help="local, local:SLOTS, ssh:FILE, nodes:FILE, slurm, or "
+    help="local, local:SLOTS, ssh:FILE, nodes:FILE, slurm, ray:HOST:PORT, or "
     "emulated:NODESxGPUS[@SPEED] (synthetic jobs).",
 )
 @click.option(

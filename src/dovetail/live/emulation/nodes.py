@@ -167,6 +167,7 @@ class EmulatedNodes:
         self._now = 0.0
         self._nodes = [SyntheticLauncher(self, n) for n in range(nodes)]
         self._agent_due: list[float] = [NEVER_S] * nodes
+        self._agent_heap: list[tuple[float, int]] = []
         for node in range(nodes):
             self.return_node(node)
 
@@ -178,7 +179,7 @@ class EmulatedNodes:
         agent = self._nodes[node].agent
         if agent is not None:
             reports += agent.handle(order, self._now)
-            self._agent_due[node] = agent.next_due()
+            self._set_agent_due(node, agent.next_due())
             reports += self._settle()
         return reports
 
@@ -204,7 +205,7 @@ class EmulatedNodes:
         for n, node in enumerate(self._nodes):
             if node.agent is not None:
                 reports += node.agent.end_all(grace_s, self._now)
-                self._agent_due[n] = node.agent.next_due()
+                self._set_agent_due(n, node.agent.next_due())
         return reports + self._settle()
 
     def heartbeats(self, now: float) -> list[AgentReport]:
@@ -218,7 +219,10 @@ class EmulatedNodes:
         while heap and self._due.get(heap[0][1]) != heap[0][0]:
             heapq.heappop(heap)
         first = heap[0][0] if heap else NEVER_S
-        return min(first, self._next_alive_s, min(self._agent_due, default=NEVER_S))
+        agents = self._agent_heap
+        while agents and self._agent_due[agents[0][1]] != agents[0][0]:
+            heapq.heappop(agents)
+        return min(first, self._next_alive_s, agents[0][0] if agents else NEVER_S)
 
     def _step(self) -> list[AgentReport]:
         now, reports = self._now, []
@@ -231,19 +235,29 @@ class EmulatedNodes:
                 del self._due[number]
                 self._jobs[number].advance(now)
                 self._touch(number)
-        for n, due in enumerate(self._agent_due):
-            if due <= now:
-                reports += self._tick_agent(n)
+        agents = set()
+        while self._agent_heap and self._agent_heap[0][0] <= now:
+            due, n = heapq.heappop(self._agent_heap)
+            if self._agent_due[n] == due:
+                agents.add(n)
+        for n in sorted(agents):
+            reports += self._tick_agent(n)
         return reports + self._settle()
 
     def _tick_agent(self, n: int) -> list[AgentReport]:
         agent = self._nodes[n].agent
+        self._agent_due[n] = NEVER_S
         if agent is None:
-            self._agent_due[n] = NEVER_S
             return []
         reports = agent.tick(self._now)
-        self._agent_due[n] = agent.next_due()
+        self._set_agent_due(n, agent.next_due())
         return reports
+
+    def _set_agent_due(self, n: int, due: float) -> None:
+        if self._agent_due[n] != due:
+            self._agent_due[n] = due
+            if due < NEVER_S:
+                heapq.heappush(self._agent_heap, (due, n))
 
     def _settle(self) -> list[AgentReport]:
         """Re-times the jobs that changed and informs the agents, until nothing more happens."""

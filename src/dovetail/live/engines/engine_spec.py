@@ -9,8 +9,9 @@ from pathlib import Path
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 
-LOCAL, EMULATED, NODES, SSH, SLURM = "local", "emulated", "nodes", "ssh", "slurm"
-JOINED = (NODES, SSH, SLURM)
+LOCAL, EMULATED, NODES, SSH = "local", "emulated", "nodes", "ssh"
+SLURM, RAY = "slurm", "ray"
+JOINED = (NODES, SSH, SLURM, RAY)
 """The engines whose nodes are other machines."""
 SPEED_MAX = 100_000.0
 NODES_MAX, SLOTS_MAX = 64, 1024
@@ -18,7 +19,8 @@ NODES_MAX, SLOTS_MAX = 64, 1024
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """The parsed text of an engine: `local:2x4`, `emulated:16x8@60`, `ssh:FILE`, `slurm`.
+    """The parsed text of an engine: `local:2x4`, `emulated:16x8@60`, `ssh:FILE`, `slurm`,
+    `ray:HOST:PORT`.
 
     `target` is what follows the kind of an engine whose nodes join: a file, or an address.
     """
@@ -45,7 +47,7 @@ class EngineSpec:
 
 
 def _unknown(text: str) -> InputError:
-    mend = "as in local, local:4, local:2x2, emulated:4x4@60, nodes:FILE, ssh:FILE, slurm"
+    mend = "as in local, local:4, emulated:4x4@60, nodes:FILE, ssh:FILE, slurm, ray:HOST:PORT"
     return InputError("--engine", f"cannot read '{text}'", mend)
 
 
@@ -93,11 +95,22 @@ def _slurm(text: str, rest: str) -> EngineSpec:
     return EngineSpec(SLURM, slots=int(rest or 0))
 
 
+def _of_ray(text: str, rest: str) -> EngineSpec:
+    host, _, port = rest.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    is_address = bool(bare) and not set(bare) & set("/@ ") and (bare == host) != (":" in bare)
+    if not (is_address and port.isdecimal() and 0 < int(port) < 1 << 16):
+        mend = "give the address of its GCS, as `ray start --head` prints it: ray:10.0.0.1:6379"
+        raise InputError("--engine", f"'{text}' names no address of a Ray cluster", mend)
+    return EngineSpec(RAY, target=rest)
+
+
 PARSERS: Mapping[str, Callable[[str, str], EngineSpec]] = {
     LOCAL: _local,
     EMULATED: _emulated,
     NODES: _of_file,
     SSH: _of_file,
     SLURM: _slurm,
+    RAY: _of_ray,
 }
 """Parses the text of each kind of engine, given whole and without the kind."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -12,10 +12,11 @@ from time import monotonic
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges.protocols import Incoming, NodesChanged
-from dovetail.live.engines.engine_spec import NODES, SLURM, SSH, EngineSpec
+from dovetail.live.engines.engine_spec import NODES, RAY, SLURM, SSH, EngineSpec
 from dovetail.live.engines.node_registry import NodeRegistry
 from dovetail.live.engines.starter_loop import StarterLoop
 from dovetail.live.engines.starters.none import NoStarter
+from dovetail.live.engines.starters.ray import RayStarter
 from dovetail.live.engines.starters.srun import SrunStarter
 from dovetail.live.engines.starters.ssh import SshStarter
 from dovetail.live.engines.starters.starter import Starter
@@ -107,17 +108,41 @@ class JoinedEngine:
 
     def prepare(self, *, keeps_nodes: bool) -> None:
         """Opens the gate and waits for nodes that have never joined. Raises DovetailError."""
-        expected = self._starter.nodes()
+        expected = self._listed(keeps_nodes)
         self._registry.expect(expected, keeps=keeps_nodes)
+        if keeps_nodes and not self._starter.lists_all:
+            self._registry.expect_also([node.name for node in self._registry.nodes])
         gate = self._open_gate()
+        self._write_words(gate, (*expected, CLIENT))
         if self._loop is None:
-            self._loop = StarterLoop(self._starter, gate, self._home / "join")
+            words, before = self._home / "join", self.names
+            self._loop = StarterLoop(self._starter, gate, words, expected, before, self._add_nodes)
         if self._registry.missing():
             LOG.info("start: waiting for the nodes %s", ", ".join(self._registry.missing()))
             self._await_nodes(gate, self._loop)
         if missing := self._registry.missing():
             LOG.warning("nodes that have not joined are left out: %s", ", ".join(missing))
         self._cluster = self._registry.take()
+
+    def _listed(self, keeps_nodes: bool) -> Sequence[str]:
+        """Returns the nodes that the starter lists; raises what it does.
+
+        Nodes under way are served without it: their agents call, and what they run must not end.
+        """
+        try:
+            return self._starter.nodes()
+        except DovetailError as error:
+            if self._starter.lists_all or not (keeps_nodes and self._registry.has_any):
+                raise
+            LOG.error("%s; nodes that have joined before go on, and no agent is started", error)
+            return ()
+
+    def _add_nodes(self, names: Sequence[str]) -> None:
+        """Admits nodes that the starter lists now; called by its thread."""
+        assert self._gate is not None
+        LOG.info("new nodes: %s", ", ".join(names))
+        self._write_words(self._gate, names)
+        self._registry.expect_also(names)
 
     def _await_nodes(self, gate: Gate, loop: StarterLoop) -> None:
         """Waits for the missing nodes: for the first ones long, then for each next one.
@@ -145,6 +170,7 @@ class JoinedEngine:
 
     def _open_gate(self) -> Gate:
         if self._gate is None:
+<<<<<<< HEAD
             identity = ControllerIdentity.of(self._home / "gate")
             listener = self._listen()
             shared = None if self.ships else shared_folder(self._home)
@@ -157,6 +183,13 @@ class JoinedEngine:
                 site=self._site,
             )
             self._write_words(identity, listener.getsockname()[1])
+=======
+            self._identity = ControllerIdentity.of(self._home / "gate")
+            listener, shared = self._listen(), shared_folder(self._home)
+            self._gate = Gate(
+                listener, self._identity, self._registry, shared=shared, site=self._site
+            )
+>>>>>>> trunk14
         return self._gate
 
     def _listen(self) -> socket.socket:
@@ -177,14 +210,14 @@ class JoinedEngine:
             f"--gate {self._options.gate}", f"cannot be listened on: {failure.strerror}"
         )
 
-    def _write_words(self, identity: ControllerIdentity, port: int) -> None:
-        """Writes the join word of each node, and that of clients."""
+    def _write_words(self, gate: Gate, names: Sequence[str]) -> None:
+        """Writes the join words of nodes, and of clients."""
         folder = self._home / "join"
         make_private_folder(folder)
         host = self._host or self._starter.gate_host or socket.gethostname()
-        for name in (*self._starter.nodes(), CLIENT):
-            secret = identity.secret_of(name)
-            word = JoinWord(host, port, identity.fingerprint, name, secret)
+        for name in names:
+            secret = self._identity.secret_of(name)
+            word = JoinWord(host, gate.address[1], self._identity.fingerprint, name, secret)
             word.write(self._home / "client" if name == CLIENT else folder / name)
 
     def has_changed(self) -> bool:
@@ -249,6 +282,7 @@ class JoinedEngine:
             self._loop.stop()
         if self._gate is not None:
             self._gate.close()
+        self._starter.close(end=False)
         self._gate = self._loop = None
 
 
@@ -276,6 +310,8 @@ def starter_of(spec: EngineSpec, home: Path) -> Starter:
     """Returns what starts the agents of an engine. Raises InputError."""
     if spec.kind == SLURM:
         return SrunStarter(home, spec.slots)
+    if spec.kind == RAY:
+        return RayStarter(spec.target, home)
     return STARTERS[spec.kind](Path(spec.target))
 
 

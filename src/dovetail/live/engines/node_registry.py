@@ -67,6 +67,11 @@ class NodeRegistry:
             if not keeps:
                 self._nodes = tuple(n for n in self._nodes if n.name in self._expected)
 
+    def expect_also(self, names: Collection[str]) -> None:
+        """Admits further nodes from now on."""
+        with self._lock:
+            self._expected |= frozenset(names)
+
     def missing(self) -> list[str]:
         """Returns the expected nodes that have never joined."""
         return sorted(self._expected - {node.name for node in self._nodes})

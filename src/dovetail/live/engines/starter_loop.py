@@ -21,8 +21,10 @@ from dovetail.live.join.gate import Gate
 
 LOG = logging.getLogger(__name__)
 LOOK_S = 1.0
+LOST_S = 2.0
+"""An agent that was connected is started anew after this absence: before its node is down."""
 ABSENT_S = 10.0
-"""An agent that was connected is started anew after this absence: it may be back by itself."""
+"""One of an earlier controller is left this time to call: it may run still."""
 PAUSES_S = (20.0, 40.0, 80.0, 160.0, 300.0)
 """Pauses between starts of an agent that does not join; the last one repeats."""
 GONE_EVERY_S = 10.0
@@ -42,10 +44,24 @@ class _Absence:
 
 
 class StarterLoop:
-    """Starts agents and reports nodes that are gone, until it is stopped."""
+    """Starts agents and reports nodes that are gone, until it is stopped.
 
-    def __init__(self, starter: Starter, gate: Gate, words: Path) -> None:
+    `add_nodes` is called with nodes that the starter lists beside those `listed`;
+    `before` are nodes that had joined an earlier controller.
+    """
+
+    def __init__(
+        self,
+        starter: Starter,
+        gate: Gate,
+        words: Path,
+        listed: Sequence[str],
+        before: Sequence[str],
+        add_nodes: Callable[[Sequence[str]], None],
+    ) -> None:
         self._starter, self._gate, self._words = starter, gate, words
+        self._listed, self._add_nodes, self._logged = frozenset(listed), add_nodes, ""
+        self._before = frozenset(before)
         self._put: Callable[[Incoming], None] = lambda incoming: None
         self._names: Sequence[str] = ()
         self._absent: dict[str, _Absence] = {}
@@ -75,7 +91,9 @@ class StarterLoop:
                 self._start_absent()
                 self._report_gone()
             except DovetailError as error:
-                LOG.error("%s", error)
+                if str(error) != self._logged:
+                    self._logged = str(error)
+                    LOG.error("%s", error)
             except Exception:
                 LOG.exception("starting agents failed")
             self._stopping.wait(LOOK_S)
@@ -85,10 +103,14 @@ class StarterLoop:
         self._seen |= joined
         for name in joined:
             self._absent.pop(name, None)
-        for name in self._starter.nodes():
+        names = self._starter.nodes()
+        if new := sorted(set(names) - self._listed):
+            self._add_nodes(new)
+            self._listed |= frozenset(new)
+        for name in names:
             if name in joined or self._stopping.is_set():
                 continue
-            wait_s = ABSENT_S if name in self._seen else 0.0
+            wait_s = LOST_S if name in self._seen else ABSENT_S if name in self._before else 0.0
             absence = self._absent.setdefault(name, _Absence(now + wait_s))
             if now >= absence.next_s and not absence.is_starting and self._has_room():
                 absence.is_starting = True

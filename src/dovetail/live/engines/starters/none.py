@@ -13,6 +13,7 @@ class NoStarter:
 
     owns_agents = False
     starts_at_once = 1
+    lists_all = True
     gate_host = ""
 
     def __init__(self, file: Path) -> None:

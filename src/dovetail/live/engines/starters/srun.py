@@ -147,6 +147,7 @@ class SrunStarter:
 
     owns_agents = True
     starts_at_once = 1
+    lists_all = True
 
     def __init__(self, home: Path, slots: int = 0, environ: Mapping[str, str] = os.environ) -> None:
         self._allocation = Allocation.of(environ)

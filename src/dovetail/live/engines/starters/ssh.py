@@ -89,6 +89,7 @@ class SshStarter:
     """Starts the agents of the nodes in a file."""
 
     owns_agents = True
+    lists_all = True
     starts_at_once = AT_ONCE
     gate_host = ""
 

@@ -12,10 +12,12 @@ class Starter(Protocol):
     another node, the others by one.
 
     `owns_agents` is True if agents end with the cluster: False where somebody else keeps them
-    running, who would start them again.
+    running, who would start them again. `lists_all` is True if a node that it does not list is none
+    of ours: False where it may be one that the engine cannot reach now.
     """
 
     owns_agents: bool
+    lists_all: bool
     starts_at_once: int
 
     @property
