@@ -170,26 +170,16 @@ class JoinedEngine:
 
     def _open_gate(self) -> Gate:
         if self._gate is None:
-<<<<<<< HEAD
-            identity = ControllerIdentity.of(self._home / "gate")
-            listener = self._listen()
+            self._identity = ControllerIdentity.of(self._home / "gate")
             shared = None if self.ships else shared_folder(self._home)
             self._gate = Gate(
-                listener,
-                identity,
+                self._listen(),
+                self._identity,
                 self._registry,
                 shared=shared,
                 ships=self.ships,
                 site=self._site,
             )
-            self._write_words(identity, listener.getsockname()[1])
-=======
-            self._identity = ControllerIdentity.of(self._home / "gate")
-            listener, shared = self._listen(), shared_folder(self._home)
-            self._gate = Gate(
-                listener, self._identity, self._registry, shared=shared, site=self._site
-            )
->>>>>>> trunk14
         return self._gate
 
     def _listen(self) -> socket.socket:
