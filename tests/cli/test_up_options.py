@@ -75,7 +75,7 @@ def test_a_damaged_file_of_options_is_named(
 
 def test_every_option_of_up_is_kept_or_asked_for_each_time() -> None:
     names = {p.name for p in up.up.params}
-    each_time = {"home", "as_json", "listen", "allow_sharing_between_users", "fresh"}
+    each_time = {"home", "as_json", "listen", "allow_sharing_between_users", "fresh", "users"}
     each_time |= {"foreground", "report_fd"}
     assert names == {*up_options.REMEMBERED, *each_time}
 

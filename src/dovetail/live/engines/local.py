@@ -57,7 +57,12 @@ Those of whatever started the agent are among them: a program that finds `SLURM_
 
 
 class LocalProcessSettings(ProcessSettings):
-    """The environment of workers, and what bounds them, on the devices of one node."""
+    """The environment of workers, and what bounds them, on the devices of one node.
+
+    `uids` says as whom each worker runs; None: all as the user of this process.
+    """
+
+    uids: Mapping[tuple[int, int], int] | None = None
 
     def __init__(
         self,
@@ -108,6 +113,7 @@ class LocalProcessSettings(ProcessSettings):
             prepared["lease_over_s"] = self._lease.until_s + self._lease.grace_s
         environment = prepared["environment"] = {
             **({} if order.container_image else self._inherited),
+            **self._of_user(order),
             "PYTHONUNBUFFERED": "1",
             "PWD": order.workdir,
             **dict(order.environment),
@@ -165,6 +171,10 @@ class LocalProcessSettings(ProcessSettings):
         prepared["argv"], prepared["removal"] = list(command.argv), list(command.removal)
         prepared["began"] = command.began
         prepared["environment"] = {**self._inherited, **command.environment}
+
+    def _of_user(self, order: StartWorker) -> Mapping[str, str]:
+        """Returns the variables that depend on the user as whom a worker runs."""
+        return {}
 
     def _trains(self, order: StartWorker, token: str) -> dict[str, str]:
         folder = lineage_folder(Path(order.folder), order.lineage)
@@ -302,6 +312,7 @@ class LocalNodes:
 
     With `leased` their workers end when no controller is heard; `clock` is then `boot_s`. `hosts`
     are the addresses of the nodes as other nodes reach them; all are on this machine without.
+    `settings` makes the settings of the workers of each node.
     """
 
     def __init__(
@@ -316,8 +327,10 @@ class LocalNodes:
         first: int = 0,
         leased: bool = False,
         hosts: Sequence[str] = (),
+        settings: Callable[..., LocalProcessSettings] = LocalProcessSettings,
     ) -> None:
         self._leased, self._first, self._hosts = leased, first, tuple(hosts)
+        self._settings = settings
         self._clock, self._loop, self._home = clock, loop, home
         self._reports: list[AgentReport] = []
         self._groups = groups
@@ -341,14 +354,12 @@ class LocalNodes:
         def receive(job: int, worker: int, message: FromWorker) -> None:
             self._reports += agent.receive(job, worker, message, self._clock())
 
-        hub = WorkerHub(self._loop, socket, self._clock, receive)
-        reopen_door(socket)
         release = GpuRelease.open(devices.names) if devices.are_gpus else None
         lease = StoredLease(folder / "lease.json") if self._leased else None
         host = self._hosts[node - self._first] if self._hosts else LOOPBACK
         self._site = folder.parent / SITE
         health = HealthMonitor(node, folder.parent / SITE, folder / "site", devices)
-        setting = LocalProcessSettings(
+        setting = self._settings(
             devices,
             socket,
             self._groups,
@@ -357,6 +368,11 @@ class LocalNodes:
             host=host,
             scripts=health.scripts,
         )
+        if setting.uids is not None:
+            # Workers of several users must reach the socket in it.
+            folder.chmod(0o711)
+        hub = WorkerHub(self._loop, socket, self._clock, receive, setting.uids)
+        reopen_door(socket)
         launcher = ProcessLauncher(folder / "workers", setting, hub.send, hub.drain, self._home)
         fence = StoredFence(folder / "fence.json")
         ports = RendezvousAddresses(host)
@@ -416,7 +432,9 @@ class LocalNodes:
             ticked = self._with_output_first(ticked, self._shipper)
         # Polling for ends reads the last messages of workers, which are reported first.
         reports, self._reports = self._reports, []
-        self._bound.tick(lambda: (f for launcher in self._launchers for f in launcher.outputs()))
+        self._bound.tick(
+            lambda: {k: v for each in self._launchers for k, v in each.outputs().items()}
+        )
         # First of all: a job that its node failed must not be started there again.
         found = [report for health in self._healths for report in health.tick()]
         pairs = zip(self._healths, self._launchers, strict=True)

@@ -132,6 +132,7 @@ class LocalEngine:
         self.ends_with_controller = False
         self.names: tuple[str, ...] = ()
         self.leases_s: tuple[float, ...] = ()
+        self._agent_options: tuple[str, ...] = ()
 
     def prepare(self, *, keeps_nodes: bool) -> None:
         """Does nothing: what this machine has is known."""
@@ -151,7 +152,7 @@ class LocalEngine:
 
     def start_agents(self) -> None:
         """Starts the agents, unless they run. Raises InputError, DovetailError."""
-        check_home(self._home)
+        self._check_home()
         make_private_folder(self._home / "nodes")
         write_site(self._site, self._home / "nodes" / SITE)
         give_up_s = time.monotonic() + UP_WITHIN_S
@@ -161,10 +162,15 @@ class LocalEngine:
                 raise DovetailError(f"the agents did not come up within {UP_WITHIN_S:g} s")
             time.sleep(AGAIN_S)
 
+    def _check_home(self) -> None:
+        """Raises InputError unless the folder is ours alone."""
+        check_home(self._home)
+
     def _start(self) -> bool:
         """Starts the process of the agents; False if another one was faster."""
         command = [sys.executable, "-m", "dovetail", "local-agents", "--daemon"]
         options = ["--home", str(self._home), "--engine", self._text, "--given", self._given]
+        options += self._agent_options
         try:
             process = subprocess.run(
                 [*command, *options],
