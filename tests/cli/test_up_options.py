@@ -96,3 +96,15 @@ def test_a_start_that_takes_long_shows_its_steps(
     steps.show()
     steps.show()
     assert capsys.readouterr().err == "dovetail: preparing afs-p ...\n"
+
+
+def test_down_names_the_lease_of_nodes_that_join(home: Path) -> None:
+    assert up_options.lease_of(home) == ""
+    for engine, lease, said in [
+        ("ssh:nodes.toml", "10m", "10m"),
+        ("nodes:nodes.toml", "0", ""),
+        ("local:2", "10m", ""),
+    ]:
+        up_options.keep(home, {"engine": engine, "lease": lease})
+        assert up_options.lease_of(home) == said
+    assert up_options.lease_of(home / "client") == "", "a word of clients is no folder"

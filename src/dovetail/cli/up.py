@@ -331,6 +331,8 @@ def _print_up(request: UpRequest, address: str, as_json: bool, pid: int) -> None
 def down(home: Path, as_json: bool, drain: bool, save: bool) -> int:
     """Stop the controller. Running jobs continue; the next `dovetail up` takes them over.
 
+    Jobs on other machines end when the lease of their nodes is over without a controller.
+
     With --drain, the controller waits for the running jobs to end before it stops. With --save, the
     jobs save first and leave their GPUs: nothing runs until the next `dovetail up`, which goes on
     with them. Programs that do not use dovetail.train start anew then; those with `requeue: false`
@@ -361,9 +363,17 @@ def down(home: Path, as_json: bool, drain: bool, save: bool) -> int:
     elif drain or not running:
         click.echo("the controller is stopped; no job is running")
     else:
-        jobs = f"{counted(running, 'job')} {'continues' if running == 1 else 'continue'}"
-        click.echo(f"the controller is stopped; {jobs} to run until the next dovetail up")
+        click.echo(_left_running(running, home.expanduser()))
     return 0
+
+
+def _left_running(running: int, home: Path) -> str:
+    """Returns what becomes of jobs that run on without a controller."""
+    jobs = f"{counted(running, 'job')} {'continues' if running == 1 else 'continue'}"
+    said = f"the controller is stopped; {jobs} to run until the next dovetail up"
+    lease = up_options.lease_of(home)
+    ends = f"\nwithout one, jobs on other machines end in {lease}, their nodes' lease"
+    return said + (ends if lease else "")
 
 
 def _await_end(client: Client, patience_s: float | None) -> None:

@@ -48,6 +48,7 @@ SHARE_LIMIT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 NOT_PASSED_ON = (
     "DOVETAIL_", VISIBLE, SHARE_LIMIT, "TORCHELASTIC_",
     "SLURM", "SBATCH_", "SALLOC_", "SRUN_", "PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "RAY_",
+    "NOTIFY_SOCKET", "WATCHDOG_", "INVOCATION_ID", "JOURNAL_STREAM", "STATE_DIRECTORY",
 )  # fmt: skip
 """Prefixes of variables of the agent that workers must not inherit.
 
