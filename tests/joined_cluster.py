@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from dovetail.core.errors import DovetailError
 from dovetail.live.client.client import Client
 from dovetail.wire.spec import JobSpec
@@ -21,7 +23,7 @@ import torch
 from torch import nn
 from dovetail.train import Job
 
-place, steps = sys.argv[1], int(sys.argv[2])
+place, steps, pace_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 torch.manual_seed(0)
 data = (torch.randn(96, 4), torch.randint(0, 2, (96,)))
 model = nn.Linear(4, 2)
@@ -30,11 +32,13 @@ for x, y in job.batches():
     loss = nn.functional.cross_entropy(model(x), y)
     job.backward(loss)
     job.step()
+    with open(f"{place}.curve", "a") as file:
+        file.write(f"{job.steps_done} {job.loss!r}\\n")
     with open(f"{place}.steps", "a") as file:
         file.write(f"{job.steps_done} {12 // len(x)} {os.getpid()} 0\\n")
     if job.steps_done >= steps or os.path.exists(f"{place}.go"):
         break
-    time.sleep(0.02 * len(x))  # so that more workers are faster
+    time.sleep(pace_s * len(x))  # so that more workers are faster
 if job.first:
     with open(f"{place}.loss", "w") as file:
         file.write(f"{job.steps_done} {sum(p.sum().item() for p in model.parameters())}")
@@ -42,9 +46,15 @@ if job.first:
 
 
 class JoinedCluster:
-    """A cluster of nodes that are processes of this machine; `slots` are those of each name."""
+    """A cluster of nodes that are processes of this machine; `slots` are those of each name, and
+    `hosts` addresses, where they have one.
+    """
 
-    def __init__(self, root: Path, slots: Mapping[str, int]) -> None:
+    def __init__(
+        self, root: Path, slots: Mapping[str, int], hosts: Mapping[str, str] | None = None
+    ) -> None:
+        self.hosts = dict(hosts or {})
+        self.environment = dict(os.environ)
         self.root, self.home, self.slots = root, root / "home", dict(slots)
         self.file = root / "nodes.toml"
         self.file.write_text("".join(f'[[node]]\nname = "{name}"\n' for name in slots))
@@ -60,7 +70,7 @@ class JoinedCluster:
         engine = ["--engine", self.engine, "--gate", "127.0.0.1"]
         with (self.root / "said").open("ab") as said:
             self.controller = subprocess.Popen(
-                [*command, *engine, *words], stdout=said, stderr=said
+                [*command, *engine, *words], stdout=said, stderr=said, env=self.environment
             )
 
     def word_of(self, name: str) -> Path:
@@ -73,6 +83,7 @@ class JoinedCluster:
         self.until((word or given).exists, f"there is a word for {name}")
         command = [*prefix, *self.dovetail, "agent", "--join", str(word or self.word_of(name))]
         options = ["--folder", str(self.root / name), "--slots", str(self.slots[name])]
+        options += ["--host", self.hosts[name]] if name in self.hosts else []
         with (self.root / f"{name}.log").open("ab") as log:
             self.agents[name] = subprocess.Popen([*command, *options], stdout=log, stderr=log)
 
@@ -100,7 +111,13 @@ class JoinedCluster:
         """Submits an elastic job that trains until it may end."""
         least, _, most = gpus.partition("..")
         (self.root / "train.py").write_text(SCRIPT)
-        command = (sys.executable, str(self.root / "train.py"), str(self.root / name), str(steps))
+        command = (
+            sys.executable,
+            str(self.root / "train.py"),
+            str(self.root / name),
+            str(steps),
+            "0.02",
+        )
         spec = JobSpec(
             name,
             command,
@@ -119,6 +136,22 @@ class JoinedCluster:
         lines = path.read_text().splitlines() if path.exists() else []
         rows = [tuple(map(int, line.split())) for line in lines]
         return [row for row in rows if len(row) == 4]  # type: ignore[misc]
+
+    def curve(self, name: str) -> dict[int, float]:
+        """Returns the loss of each step, whichever workers did it; all agree on it."""
+        losses: dict[int, float] = {}
+        for line in (self.root / f"{name}.curve").read_text().splitlines():
+            step, loss = line.split()
+            assert losses.setdefault(int(step), float(loss)) == pytest.approx(float(loss), rel=1e-5)
+        return losses
+
+    def undisturbed(self, steps: int) -> dict[int, float]:
+        """Returns the loss of each step of the same script alone."""
+        place = self.root / "alone"
+        script = [sys.executable, str(self.root / "train.py"), str(place), str(steps), "0"]
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("DOVETAIL_")}
+        subprocess.run(script, env=clean, check=True, cwd=self.root)
+        return self.curve("alone")
 
     def trains_on(self, name: str, workers: int, what: str) -> set[int]:
         """Waits for new steps with so many workers; returns their processes."""
@@ -159,7 +192,7 @@ class JoinedCluster:
 
     def close(self) -> None:
         """Ends all that runs."""
-        keepers = [p for name in self.slots for p in pids_in(self.root / name)]
+        keepers = pids_in(self.root)
         if self.controller is not None and self.controller.poll() is None:
             self.kill()
         for agent in self.agents.values():

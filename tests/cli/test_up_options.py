@@ -75,7 +75,7 @@ def test_a_damaged_file_of_options_is_named(
 
 def test_every_option_of_up_is_kept_or_asked_for_each_time() -> None:
     names = {p.name for p in up.up.params}
-    each_time = {"home", "as_json", "listen", "allow_sharing_between_users", "fresh"}
+    each_time = {"home", "as_json", "listen", "allow_sharing_between_users", "fresh", "users"}
     each_time |= {"foreground", "report_fd"}
     assert names == {*up_options.REMEMBERED, *each_time}
 
@@ -96,3 +96,15 @@ def test_a_start_that_takes_long_shows_its_steps(
     steps.show()
     steps.show()
     assert capsys.readouterr().err == "dovetail: preparing afs-p ...\n"
+
+
+def test_down_names_the_lease_of_nodes_that_join(home: Path) -> None:
+    assert up_options.lease_of(home) == ""
+    for engine, lease, said in [
+        ("ssh:nodes.toml", "10m", "10m"),
+        ("nodes:nodes.toml", "0", ""),
+        ("local:2", "10m", ""),
+    ]:
+        up_options.keep(home, {"engine": engine, "lease": lease})
+        assert up_options.lease_of(home) == said
+    assert up_options.lease_of(home / "client") == "", "a word of clients is no folder"

@@ -11,7 +11,7 @@ from dovetail.core.messages import Started
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Plan
-from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
+from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec, UserLimits
 from dovetail.study.options import Options
 from dovetail.study.run import placeable
 
@@ -56,6 +56,31 @@ def test_limits_of_accounts_users_and_qos_count_what_is_held() -> None:
     ]
     story = play(rows, "fifo:bypass=skip", cluster)
     assert starts(story) == [0, 10, 0, 10, 0, 10, 0]
+
+
+@pytest.mark.parametrize("policy", ["fifo:bypass=skip", "sjf", "srtf", "backfill", "slurm"])
+def test_limits_of_users_hold_over_all_queues_and_under_every_policy(policy: str) -> None:
+    cluster = Cluster(GROUPS, users=(UserLimits("any", 4, 2), UserLimits("bob", max_jobs=1)))
+    rows = [
+        Row(3, 10, user="ann"),
+        Row(2, 10, user="ann"),  # 5 of ann's 4 GPUs
+        Row(1, 10, user="bob"),
+        Row(1, 10, user="bob"),  # bob has limits of his own: one job
+        Row(1, 10, user="cy"),
+        Row(1, 10, user="cy"),
+        Row(1, 10, user="cy"),  # a third job of cy's 2
+        Row(2, 10),  # a job of nobody has no limits
+    ]
+    story = play(rows, policy, cluster)
+    running: list[set[int]] = [
+        {j for j in range(len(rows)) if (at := story.starts(j)[0][0]) <= t < at + 10}
+        for t in {story.starts(j)[0][0] for j in range(len(rows))}
+    ]
+    for jobs in running:
+        assert sum(rows[j].gpus for j in jobs if j < 2) <= 4
+        assert len(jobs & {2, 3}) <= 1
+        assert len(jobs & {4, 5, 6}) <= 2
+    assert story.starts(7)[0][0] == 0
 
 
 def test_jobs_of_a_queue_with_groups_run_nowhere_else() -> None:

@@ -13,7 +13,7 @@ from builders import Row, play, policy_of
 from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision, Policy
-from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec
+from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, UserLimits
 from dovetail.core.view import View
 from property_size import examples
 
@@ -79,6 +79,7 @@ def sites(draw: np.random.Generator) -> Cluster:
             QosSpec("few", max_gpus_per_user=most[3]),
             QosSpec("one", max_jobs_per_user=int(draw.integers(1, 3)), max_gpus=most[4]),
         ),
+        users=(UserLimits("any", most[5] + 2), UserLimits("cy", max_jobs=2)),
     )
 
 
@@ -113,6 +114,7 @@ def fits_alone(row: Row, cluster: Cluster, *, whole: bool) -> bool:
     mine = [a for a in cluster.accounts if a.name == row.account]
     limits += [lab.max_gpus, lab.max_gpus_per_user] if row.account != "free" else []
     limits += [a.max_gpus_per_user for a in mine]
+    limits += [u.max_gpus for u in cluster.users if (u.name == "cy") == (row.user == "cy")]
     limits += [
         n for q in cluster.qos if q.name == row.qos for n in (q.max_gpus, q.max_gpus_per_user)
     ]

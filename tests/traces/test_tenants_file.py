@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
-from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
+from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec, UserLimits
 from dovetail.replaying.decisions import options_of
 from dovetail.study.options import Options
 from dovetail.traces.cluster_file import read_cluster, with_tenants
@@ -70,6 +70,11 @@ preempts = ["low"]
 max_jobs_per_user = 2
 max_hours = 24
 
+[[user]]
+name = "any"
+max_gpus = 6
+max_jobs = 3
+
 [[reservation]]
 name = "course"
 start = 3600
@@ -113,6 +118,7 @@ def test_a_file_states_all_who_share_the_cluster(tmp_path: Path) -> None:
         QosSpec("low"),
         QosSpec("high", 100, ("low",), max_jobs_per_user=2, max_time_s=86400),
     )
+    assert cluster.users == (UserLimits("any", 6, 3),)
     assert cluster.reservations == (
         ReservationSpec("course", 3600, 10800, (0, 1), ("students",)),
         ReservationSpec("maintenance1", 86400, 108000, (4, 5)),
@@ -245,6 +251,7 @@ FIELDS = {
     "queue": "name parent groups weight priority tier guaranteed limits quota_gpus colour",
     "account": "name parent shares users max_gpus max_gpus_per_user colour",
     "qos": "name priority preempts usage_factor max_gpus max_jobs_per_user max_hours colour",
+    "user": "name max_gpus max_jobs colour",
     "reservation": "name start end duration nodes groups accounts users colour",
     "maintenance": "name start end duration nodes groups colour",
 }

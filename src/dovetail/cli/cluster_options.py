@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -51,12 +52,19 @@ def looking_back(home: Path, ask: Callable[[Client], T]) -> T:
     try:
         return ask(client_of(home))
     except ControllerDown:
-        if not (home.expanduser() / "store.db").exists():
+        own = controller_folder(home)
+        if not os.access(own / "store.db", os.R_OK):
             raise
     from dovetail.live.client.offline import OfflineClient
 
     click.echo("note: no controller is running; this is the state at its last stop", err=True)
-    return ask(OfflineClient(home))
+    return ask(OfflineClient(own))
+
+
+def controller_folder(home: Path) -> Path:
+    """Returns where the controller keeps its files: in a shared home, a part of that."""
+    own = home.expanduser() / "controller"
+    return own if own.is_dir() else home.expanduser()
 
 
 def counted(number: int, noun: str) -> str:

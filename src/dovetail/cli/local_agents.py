@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from dovetail.live.access.user_list import StoredUsers
     from dovetail.live.engines.agent_server import EngineNodes
     from dovetail.live.engines.engine_spec import EngineSpec
     from dovetail.live.node.transport import EventLoop
@@ -33,7 +34,10 @@ STEPS_MAX = 20
 @click.option("--engine", required=True, help="As for up.")
 @click.option("--given", default="{}", help="Options of the speed of synthetic jobs, as JSON.")
 @click.option("--daemon", is_flag=True, help="Continue in the background once it listens.")
-def local_agents(home: Path, engine: str, given: str, daemon: bool) -> None:
+@click.option(
+    "--users", type=click.Path(path_type=Path), help="As for up: run jobs as their submitters."
+)
+def local_agents(home: Path, engine: str, given: str, daemon: bool, users: Path | None) -> None:
     """Run the agents of all nodes of an engine; `dovetail up` starts it.
 
     \b
@@ -45,17 +49,36 @@ def local_agents(home: Path, engine: str, given: str, daemon: bool) -> None:
     from dovetail.live.system.private_file import check_home, make_private_folder
 
     words = EngineSpec.parse(engine)
-    check_home(home)
-    make_private_folder(home / "nodes")
+    if users is None:
+        check_home(home)
+        make_private_folder(home / "nodes")
+    stored = _stored_users(home, users)
     if daemon:
         log_file = home / "nodes" / "agent.log"
-        detach(log_file, lambda ready: _serve(home, engine, words, given, ready))
+        detach(log_file, lambda ready: _serve(home, engine, words, given, ready, stored))
     else:
-        _serve(home, engine, words, given, lambda: None)
+        _serve(home, engine, words, given, lambda: None, stored)
+
+
+def _stored_users(home: Path, users: Path | None) -> StoredUsers | None:
+    """Returns the users of a cluster; `home` is the folder `agent` in that of `up --users`."""
+    from dovetail.live.access.shared_home import SharedHome
+    from dovetail.live.access.user_list import StoredUsers
+
+    if users is None:
+        return None
+    stored = StoredUsers.for_root(users)
+    SharedHome(home.absolute().parent).make(stored.users().controller)
+    return stored
 
 
 def _serve(
-    home: Path, engine: str, words: EngineSpec, given: str, ready: Callable[[], None]
+    home: Path,
+    engine: str,
+    words: EngineSpec,
+    given: str,
+    ready: Callable[[], None],
+    users: StoredUsers | None,
 ) -> None:
     from dovetail.files.whole_file import PRIVATE, write_whole
     from dovetail.live.engines.agent_server import AgentServer
@@ -80,9 +103,10 @@ def _serve(
         if words.kind == EMULATED:
             nodes, count = _emulated(words, json.loads(given))
         else:
-            nodes, count = _local(home, words, loop, clock)
+            nodes, count = _local(home, words, loop, clock, users)
         stack.callback(nodes.close)
-        links = LocalLinks(loop, control_socket(home), log)
+        controller_uid = -1 if users is None else users.users().controller.uid
+        links = LocalLinks(loop, control_socket(home), log, controller_uid)
         server = AgentServer(loop, links, nodes, range(count), clock, speed=words.speed, log=log)
         stack.callback(server.close)
         runs = {"engine": engine, "given": json.loads(given), "wire": WIRE_VERSION}
@@ -102,17 +126,26 @@ def _remove_description(running: Path, path: Path, lock: int) -> None:
 
 
 def _local(
-    home: Path, words: EngineSpec, loop: EventLoop, clock: Callable[[], float]
+    home: Path,
+    words: EngineSpec,
+    loop: EventLoop,
+    clock: Callable[[], float],
+    users: StoredUsers | None,
 ) -> tuple[EngineNodes, int]:
     from dovetail.live.engines.local_engine import devices_of, notes_of
     from dovetail.live.engines.open_nodes import open_nodes
+    from dovetail.live.engines.user_processes import UserJobs
     from dovetail.live.system.daemon import log
 
     devices = devices_of(words)
     for note in notes_of(words):
         log(note)
     folders = [home / "nodes" / str(node) for node in range(len(devices))]
-    return open_nodes(home, folders, devices, loop, clock, log, home=home), len(devices)
+    if users is None:
+        return open_nodes(home, folders, devices, loop, clock, log, home=home), len(devices)
+    # Output may go to any place: in a shared home only root and the controller can write anyway.
+    jobs = UserJobs(users.users, home.absolute().parent / "jobs", log)
+    return open_nodes(home, folders, devices, loop, clock, log, users=jobs), len(devices)
 
 
 def _emulated(words: EngineSpec, given: OptionTexts) -> tuple[EngineNodes, int]:

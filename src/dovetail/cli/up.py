@@ -21,15 +21,23 @@ from dovetail.cli.cluster_options import (
     INTERRUPTED,
     asks_a_cluster,
     client_of,
+    controller_folder,
     counted,
     shown_option,
 )
 from dovetail.cli.options import belief_options
-from dovetail.cli.site_options import join_settings, site_options, site_settings, site_words
+from dovetail.cli.site_options import (
+    NOT_SHARED,
+    join_settings,
+    site_options,
+    site_settings,
+    site_words,
+)
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
     from dovetail.cli.up_options import UpTexts
+    from dovetail.live.client.client import Client
     from dovetail.live.server.server import Server
     from dovetail.live.serving.serve import UpRequest
 
@@ -71,6 +79,12 @@ STEP = "start: "
 @click.option(
     "--allow-sharing-between-users", is_flag=True, help="Jobs of different users may share a GPU."
 )
+@click.option(
+    "--users",
+    default="",
+    metavar="FILE",
+    help="TOML file of who may use the cluster; jobs run as their submitters. [default: its owner]",
+)
 @click.option("--fresh", is_flag=True, help="Ignore the options of the last `dovetail up`.")
 @click.option("--foreground", is_flag=True, help="Run in this terminal; Ctrl-C stops it.")
 @click.option("--report-fd", default=-1, hidden=True)
@@ -82,6 +96,7 @@ def up(
     engine: str,
     listen: str,
     allow_sharing_between_users: bool,
+    users: str,
     fresh: bool,
     foreground: bool,
     report_fd: int,
@@ -93,8 +108,11 @@ def up(
     jobs stay in the queue, running jobs continue. `dovetail down` stops it.
 
     The options about speeds apply until jobs are measured. Options default to those of the last
-    `dovetail up` of the same folder; --fresh restores the defaults. --listen and
+    `dovetail up` of the same folder; --fresh restores the defaults. --listen, --users and
     --allow-sharing-between-users are not remembered.
+
+    With --users, start it as root: it starts the agent, which runs jobs as their submitters, and
+    goes on as the account that the file names.
 
     \b
     Example:
@@ -104,24 +122,24 @@ def up(
     from dovetail.live.engines.engine_spec import EngineSpec
     from dovetail.live.engines.local_engine import notes_of
     from dovetail.live.server.server import loopback_address
-    from dovetail.live.serving.serve import UpRequest, check
+    from dovetail.live.serving.serve import UpRequest
     from dovetail.live.system.file_system import check_local
 
     if listen and not loopback_address(listen)[1]:
         raise InputError(f"--listen {listen}", "it needs a port", "as in 127.0.0.1:7077")
     home = home.expanduser().absolute()
     context = click.get_current_context()
-    last = {} if fresh else up_options.recalled(home, context)
+    last = {} if fresh else up_options.recalled(controller_folder(home), context)
     if last:
         click.echo(f"options of the last start: {up_options.words(last)}", err=True)
     policy, engine = str(last.get("policy", policy)), str(last.get("engine", engine))
     site, of_run = up_options.with_recalled(last, texts)
     share, join = allow_sharing_between_users, join_settings(site)
     nodes = site_settings(site, engine)
-    jobs = str(Path(site["jobs"]).expanduser().absolute()) if site["jobs"] else ""
-    request = UpRequest(home, policy, engine, of_run, listen, share, join, nodes, jobs)
-    with reporting(report_fd):
-        check(request)
+    jobs = _jobs_folder(site["jobs"], engine)
+    users = str(Path(users).absolute()) if users else ""
+    request = UpRequest(home, policy, engine, of_run, listen, share, join, nodes, jobs, users)
+    _check(request, report_fd)
     unknown = check_local(home)
     for note in (unknown, *notes_of(EngineSpec.parse(engine))):
         if note:
@@ -131,6 +149,24 @@ def up(
             _serve(request, as_json)
     else:
         _start(request, as_json)
+
+
+def _jobs_folder(text: str, engine: str) -> str:
+    """Returns where the folders of jobs are to be, as all processes find it. Raises InputError."""
+    from dovetail.live.engines.engine_spec import EngineSpec
+
+    if text == NOT_SHARED and not EngineSpec.parse(engine).joins:
+        raise InputError("--jobs none", "all nodes are this machine", "leave it out")
+    return text if text in ("", NOT_SHARED) else str(Path(text).expanduser().absolute())
+
+
+def _check(request: UpRequest, report_fd: int) -> None:
+    """Raises InputError for a request that cannot work; root becomes the controller's account."""
+    from dovetail.live.serving.serve import check
+    from dovetail.live.serving.shared_start import check_as_controller
+
+    with reporting(report_fd):
+        (check_as_controller if request.users else check)(request)
 
 
 @contextmanager
@@ -158,18 +194,17 @@ def reported(descriptor: int) -> str:
 
 def _serve(request: UpRequest, as_json: bool) -> None:
     from dovetail.live.serving.serve import serve
-    from dovetail.live.store.folder import Folder
     from dovetail.live.system.log_file import LogLimit
 
     logging.basicConfig(
         format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr
     )
     for handler in logging.getLogger().handlers:
-        handler.addFilter(LogLimit(Folder(request.home).log))
+        handler.addFilter(LogLimit(request.folder.log))
 
     def ready(server: Server) -> None:
         up_options.keep(
-            request.home,
+            request.folder.home,
             {
                 "policy": request.policy,
                 "engine": request.engine,
@@ -191,11 +226,10 @@ def _start(request: UpRequest, as_json: bool) -> None:
     Raises DovetailError, or InputError if the controller rejects its options.
     """
     from dovetail.live.client.client import Client, NoController
-    from dovetail.live.store.folder import Folder
     from dovetail.live.system.log_file import rotate
     from dovetail.live.system.private_file import open_private
 
-    log = Folder(request.home).log
+    log = request.folder.log
     rotate(log)
     report = os.memfd_create("dovetail-up")
     with open(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as out:
@@ -261,6 +295,7 @@ def _words(request: UpRequest) -> list[str]:
     words += ["--gate", request.join.gate, "--lease", request.join.lease]
     words += ["--jobs", request.jobs]
     words += ["--allow-sharing-between-users"] * request.share_between_users
+    words += ["--users", request.users] if request.users else []
     for name, value in {**request.options, **site_words(request.site)}.items():
         for one in value if isinstance(value, tuple | list) else (value,):
             words += [f"--{name.replace('_', '-')}", str(one)]
@@ -281,11 +316,12 @@ def _print_up(request: UpRequest, address: str, as_json: bool, pid: int) -> None
     if as_json:
         click.echo(json.dumps({"home": str(request.home), "pid": pid, "address": address}))
         return
+    token = request.folder.home / "token"
     is_default = request.home == Path(DEFAULT_HOME).expanduser()
     where = "" if is_default else f" --home {request.home}"
     click.echo(f"{request.engine} is up with {request.policy}; stop it with: dovetail down{where}")
     if address:
-        click.echo(f"the controller listens on {address}; the token is in {request.home / 'token'}")
+        click.echo(f"the controller listens on {address}; the token is in {token}")
 
 
 @click.command("down")
@@ -294,6 +330,8 @@ def _print_up(request: UpRequest, address: str, as_json: bool, pid: int) -> None
 @asks_a_cluster
 def down(home: Path, as_json: bool, drain: bool, save: bool) -> int:
     """Stop the controller. Running jobs continue; the next `dovetail up` takes them over.
+
+    Jobs on other machines end when the lease of their nodes is over without a controller.
 
     With --drain, the controller waits for the running jobs to end before it stops. With --save, the
     jobs save first and leave their GPUs: nothing runs until the next `dovetail up`, which goes on
@@ -313,7 +351,7 @@ def down(home: Path, as_json: bool, drain: bool, save: bool) -> int:
     running = sum(counts.get(state, 0) for state in ("RUNNING", "CONFIGURING"))
     client.down(drain=drain, save=save)
     try:
-        _await_end(home.expanduser(), None if drain or save else STOP_S)
+        _await_end(client, None if drain or save else STOP_S)
     except KeyboardInterrupt:
         drains = "; the controller starts no more jobs and stops after the running jobs"
         click.echo(f"\ndovetail: stopped waiting{drains if drain or save else ''}", err=True)
@@ -325,21 +363,38 @@ def down(home: Path, as_json: bool, drain: bool, save: bool) -> int:
     elif drain or not running:
         click.echo("the controller is stopped; no job is running")
     else:
-        jobs = f"{counted(running, 'job')} {'continues' if running == 1 else 'continue'}"
-        click.echo(f"the controller is stopped; {jobs} to run until the next dovetail up")
+        click.echo(_left_running(running, home.expanduser()))
     return 0
 
 
-def _await_end(home: Path, patience_s: float | None) -> None:
-    """Returns when the lock of the folder is free. Raises DovetailError after `patience_s`."""
-    from dovetail.live.store.folder import Folder
+def _left_running(running: int, home: Path) -> str:
+    """Returns what becomes of jobs that run on without a controller."""
+    jobs = f"{counted(running, 'job')} {'continues' if running == 1 else 'continue'}"
+    said = f"the controller is stopped; {jobs} to run until the next dovetail up"
+    lease = up_options.lease_of(home)
+    ends = f"\nwithout one, jobs on other machines end in {lease}, their nodes' lease"
+    return said + (ends if lease else "")
 
+
+def _await_end(client: Client, patience_s: float | None) -> None:
+    """Returns when the controller has ended. Raises DovetailError after `patience_s`."""
     deadline = None if patience_s is None else monotonic() + patience_s
-    while True:
+    while _runs(client):
+        if deadline is not None and monotonic() > deadline:
+            raise DovetailError("the controller did not stop; see its log")
+        sleep(POLL_S)
+
+
+def _runs(client: Client) -> bool:
+    """True while the controller has the lock of its folder, or answers if we may not look there."""
+    from dovetail.live.client.client import NoController
+    from dovetail.live.system.file_lock import is_locked
+
+    try:
+        return is_locked(controller_folder(client.home) / "lock")
+    except PermissionError:
         try:
-            Folder(home).lock().release()
-            return
-        except InputError:
-            if deadline is not None and monotonic() > deadline:
-                raise DovetailError("the controller did not stop; see its log") from None
-            sleep(POLL_S)
+            client.ping()
+        except NoController:
+            return False
+        return True

@@ -43,6 +43,19 @@ def keep(home: Path, used: Mapping[str, object]) -> None:
     write_whole(home / FILE, json.dumps(options, indent=1) + "\n", mode=PRIVATE)
 
 
+def lease_of(home: Path) -> str:
+    """Returns the lease of the nodes of a cluster as the user wrote it, "" where there is none."""
+    from dovetail.live.engines.engine_spec import EngineSpec
+
+    try:
+        last = _read(home / FILE)
+        joins = EngineSpec.parse(str(last.get("engine", "local"))).joins
+    except (InputError, OSError):
+        return ""
+    lease = str(last.get("lease", ""))
+    return lease if joins and lease != "0" else ""
+
+
 def recalled(home: Path, context: click.Context) -> dict[str, object]:
     """Returns the stored options that this command line omits.
 

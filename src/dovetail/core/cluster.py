@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from dovetail.core.errors import InputError, nearest
-from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
+from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec, UserLimits
 
 UP, DRAINING, DOWN = "up", "draining", "down"
 ISLAND = "island"
@@ -117,6 +117,7 @@ class Cluster:
     gpu_states: tuple[tuple[int, int, str], ...] = field(default=())
     """GPUs that are not up, as (node, GPU, state), in order. One that is draining is held by jobs,
     which may finish there, and no other job joins them; one that is down is out of service."""
+    users: tuple[UserLimits, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.groups or sum(g.nodes * g.gpus_per_node for g in self.groups) < 1:

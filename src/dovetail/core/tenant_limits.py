@@ -1,8 +1,8 @@
 """The hard limits of tenants: what each may hold at most, and the nodes that are closed to it.
 
 Limits are counters of GPUs (or jobs) that a placement adds to: a queue and all queues above it, by
-GPU type where a limit says so; an account and those above it; a user within an account or QOS; a
-QOS. Nodes are closed to jobs before and during reservations of others.
+GPU type where a limit says so; an account and those above it; a user, also within an account or
+QOS; a QOS. Nodes are closed to jobs before and during reservations of others.
 
 A job counts by its labels alone, so jobs that are alike in them share one shape.
 """
@@ -19,7 +19,7 @@ from dovetail.core.gpu_parts import exact_sum
 from dovetail.core.job import Floats, JobTable, Shape
 from dovetail.core.node_sets import NodeSets, types_of
 from dovetail.core.placement import Placement
-from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec
+from dovetail.core.tenants import ANY_USER, AccountSpec, QosSpec, QueueSpec, UserLimits
 
 EVERY_NODE = -1
 """The bit set of all nodes."""
@@ -54,6 +54,7 @@ class TenantLimits:
         self._queues = {q.name: q for q in cluster.queues}
         self._accounts = {a.name: a for a in cluster.accounts}
         self._qos = {q.name: q for q in cluster.qos}
+        self._users = {u.name: u for u in cluster.users}
         self._number: dict[tuple[str, str, str], int] = {}
         self._members: dict[Owner, tuple[int, ...]] = {}
         self._sets = NodeSets(cluster)
@@ -78,7 +79,7 @@ class TenantLimits:
         """Yields the labels on which limits depend."""
         cluster = self._cluster
         owners: tuple[AccountSpec | QosSpec, ...] = (*cluster.accounts, *cluster.qos)
-        by_user = any(_limits_users(spec) for spec in owners)
+        by_user = bool(cluster.users) or any(_limits_users(spec) for spec in owners)
         if any(q.quota_gpus or q.limits for q in cluster.queues):
             yield "queue"
         if any(a.max_gpus or a.max_gpus_per_user for a in cluster.accounts) or self._reserved:
@@ -287,6 +288,20 @@ class TenantLimits:
                 yield "qos", frozenset((name,)), qos.max_gpus_per_user, False
             if qos.max_jobs_per_user:
                 yield "qos", frozenset((name,)), qos.max_jobs_per_user, True
+        own = frozenset(self._users) - {ANY_USER}
+        for name, limits in sorted(self._users.items()):
+            values = frozenset((name,)) if name != ANY_USER else self._named_users() - own
+            if limits.max_gpus:
+                yield "user", values, limits.max_gpus, False
+            if limits.max_jobs:
+                yield "user", values, limits.max_jobs, True
+
+    def _named_users(self) -> frozenset[str]:
+        return frozenset(name for name in self._jobs.user.names if name)
+
+    def _limits_of(self, user: str) -> UserLimits | None:
+        """Returns the limits of a user over the whole cluster; jobs without a user have none."""
+        return (self._users.get(user) or self._users.get(ANY_USER)) if user else None
 
     def _reach(self, queue: QueueSpec) -> int:
         """Returns the GPUs of the nodes of a queue, each type up to its limit."""
@@ -365,6 +380,11 @@ class TenantLimits:
             if of_qos.max_jobs_per_user and user:
                 limit = Limit(f"user {user} in qos {qos}", of_qos.max_jobs_per_user, "", True)
                 yield self._counter(limit)
+        of_user = self._limits_of(user)
+        if of_user is not None and of_user.max_gpus:
+            yield self._counter(Limit(f"user {user}", of_user.max_gpus))
+        if of_user is not None and of_user.max_jobs:
+            yield self._counter(Limit(f"user {user}", of_user.max_jobs, "", True))
 
     def _typed(
         self, name: str, most: int | None, by_type: Sequence[tuple[str, int]]

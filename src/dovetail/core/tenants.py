@@ -109,6 +109,22 @@ class ReservationSpec:
         return account in self.accounts or user in self.users
 
 
+ANY_USER = "any"
+"""The name of the limits of every user who has none of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserLimits:
+    """What a user may hold at one time over all queues and accounts, 0 for no limit.
+
+    Slurm: MaxTRES and MaxJobs of a user's association.
+    """
+
+    name: str
+    max_gpus: int = 0
+    max_jobs: int = 0
+
+
 class Machines(Protocol):
     """A group of nodes that are alike, as far as tenants are concerned."""
 
@@ -137,6 +153,7 @@ class Tenants:
     accounts: tuple[AccountSpec, ...] = ()
     qos: tuple[QosSpec, ...] = ()
     reservations: tuple[ReservationSpec, ...] = ()
+    users: tuple[UserLimits, ...] = ()
 
     def check(self, file: str, groups: Sequence[Machines]) -> None:
         """Raises InputError for the first of names, trees and guarantees that cannot be."""
@@ -144,6 +161,7 @@ class Tenants:
         _check_tree(file, "account", [(a.name, a.parent) for a in self.accounts])
         _check_tree(file, "qos", [(q.name, "") for q in self.qos])
         _check_tree(file, "reservation", [(r.name, "") for r in self.reservations])
+        _check_tree(file, "user", [(u.name, "") for u in self.users])
         for queue in self.queues:
             _check_guarantee(file, queue, self.queues, groups)
         _check_owners(file, self.queues)

@@ -37,7 +37,7 @@ from dovetail.core.policy import (
     spell,
 )
 from dovetail.core.switching import Switching
-from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
+from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec, UserLimits
 from dovetail.core.trace import Trace
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.record.log import fact_of, read_log
@@ -390,6 +390,7 @@ def options_of(manifest: LogRecord) -> Options:
         tuple(QosSpec(**q) for q in _specs(machines, "qos")),  # type: ignore[arg-type]
         tuple(ReservationSpec(**r) for r in _specs(machines, "reservations")),  # type: ignore[arg-type]
         states=tuple((int(node), str(state)) for node, state in machines["states"]),
+        users=tuple(UserLimits(**u) for u in _specs(machines, "users")),  # type: ignore[arg-type]
     )
     return Options(
         cluster=cluster,
@@ -407,7 +408,7 @@ def options_of(manifest: LogRecord) -> Options:
 
 
 def _specs(machines: LogRecord, kind: str) -> list[dict[str, object]]:
-    """Returns the fields of each queue, account, QOS or reservation, lists as tuples again."""
+    """Returns the fields of each queue, account, QOS, user or reservation, with tuples again."""
     specs = cast("Sequence[LogRecord]", machines.get(kind, ()))
     return [{name: _tuple(value) for name, value in fields.items()} for fields in specs]
 

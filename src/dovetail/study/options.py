@@ -10,7 +10,7 @@ from dovetail.core.errors import InputError, nearest
 from dovetail.core.placing import Placing
 from dovetail.core.policy import POWERS
 from dovetail.core.switching import Switching
-from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec
+from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec, UserLimits
 from dovetail.core.trace import Trace
 from dovetail.physics.beliefs.blur import Blur
 from dovetail.physics.sharing.interleave import InterleaveRule
@@ -19,7 +19,7 @@ from dovetail.physics.zoo.models import shipped
 from dovetail.record.metrics import Window
 from dovetail.traces.transform import adopted as draw_flags
 
-TenantSpec = QueueSpec | AccountSpec | QosSpec | ReservationSpec
+TenantSpec = QueueSpec | AccountSpec | QosSpec | ReservationSpec | UserLimits
 CANCELLED_CHOICES = ("work", "clock")
 PHYSICS_CHOICES = ("placed", "counted", "linear")
 """placed: model and placement decide the speed; counted: model and GPU count; linear: GPUs."""
@@ -114,11 +114,12 @@ _ALWAYS = ("name", "quota_gpus", "priority")
 
 
 def _tenants_dict(cluster: Cluster) -> dict[str, object]:
-    """Returns accounts, QOS and reservations, of which a cluster without tenants has none."""
+    """Returns accounts, QOS, users and reservations; a cluster without tenants has none."""
     nobody = ReservationSpec("", 0.0, 0.0, ())
     kinds = {
         "accounts": [_stated(a, AccountSpec("")) for a in cluster.accounts],
         "qos": [_stated(q, QosSpec("")) for q in cluster.qos],
+        "users": [_stated(u, UserLimits("")) for u in cluster.users],
         "reservations": [
             _stated(r, nobody, ("name", "start_s", "end_s", "nodes")) for r in cluster.reservations
         ],

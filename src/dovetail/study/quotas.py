@@ -80,7 +80,9 @@ def with_quotas(cluster: Cluster, option: str, changes: Sequence[QuotaChange]) -
             cluster = _with_account(cluster, option, change)
         else:
             cluster = _with_queue(cluster, option, change)
-    tenants = Tenants(cluster.queues, cluster.accounts, cluster.qos, cluster.reservations)
+    tenants = Tenants(
+        cluster.queues, cluster.accounts, cluster.qos, cluster.reservations, cluster.users
+    )
     tenants.check(option, cluster.groups)
     return cluster
 

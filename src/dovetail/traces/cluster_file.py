@@ -83,6 +83,7 @@ def read_cluster(text: str, memory_of: Callable[[str], float | None] = lambda _:
         tenants.accounts,
         tenants.qos,
         tenants.reservations,
+        users=tenants.users,
     )
 
 
@@ -118,6 +119,7 @@ def with_tenants(cluster: Cluster, text: str, seconds: Seconds) -> Cluster:
         accounts=tenants.accounts,
         qos=tenants.qos,
         reservations=tenants.reservations,
+        users=tenants.users,
     )
 
 

@@ -13,6 +13,10 @@ limits = { a100 = 32 }                   # never more
 name = "vision"
 users = { ann = 2, bob = 1 }             # shares; only they may use it
 
+[[user]]
+name = "any"                             # each user without a table of their own
+max_gpus = 8
+
 [[qos]]
 name = "short"
 max_gpus_per_user = 4
@@ -49,13 +53,14 @@ from dovetail.core.tenants import (
     QueueSpec,
     ReservationSpec,
     Tenants,
+    UserLimits,
 )
 
 Table = Mapping[str, object]
 Seconds = Callable[[float], float]
 """Returns the seconds of a run at a time in seconds since 1970."""
 
-KINDS = ("queue", "account", "qos", "reservation", "maintenance")
+KINDS = ("queue", "account", "qos", "user", "reservation", "maintenance")
 EPOCH = "epoch"
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "queue": (
@@ -68,6 +73,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
         *("max_gpus", "max_gpus_per_user", "max_jobs_per_user", "max_hours"),
         *("grace_s", "exempt_s"),
     ),
+    "user": ("name", "max_gpus", "max_jobs"),
     "reservation": ("name", "start", "end", "duration", "nodes", "groups", "accounts", "users"),
     "maintenance": ("name", "start", "end", "duration", "nodes", "groups"),
 }
@@ -138,6 +144,7 @@ def read_tenants(
         tuple(_qos(row) for row in rows["qos"]),
         tuple(_reservation(row, groups, clock) for row in rows["reservation"])
         + tuple(_reservation(row, groups, clock) for row in rows["maintenance"]),
+        tuple(_user(row) for row in rows["user"]),
     )
     tenants.check(file, groups)
     _check_accounts(file, tenants, is_live=seconds is not None)
@@ -258,6 +265,13 @@ def _qos(row: _Row) -> QosSpec:
         grace_s=row.number("grace_s"),
         exempt_s=row.number("exempt_s") if "exempt_s" in row.fields else None,
     )
+
+
+def _user(row: _Row) -> UserLimits:
+    limits = UserLimits(row.text("name"), row.whole("max_gpus"), row.whole("max_jobs"))
+    if not (limits.max_gpus or limits.max_jobs):
+        raise row.fail("it limits nothing", "give max_gpus or max_jobs")
+    return limits
 
 
 def _reservation(row: _Row, groups: Sequence[NodeGroup], clock: _Clock) -> ReservationSpec:

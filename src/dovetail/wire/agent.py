@@ -53,20 +53,24 @@ class StartWorker(OnGpus):
     The controller sets `begun` once the worker was reported started. An agent that does not know
     such a worker has lost it, with its memory or its node, and must not start another process.
 
-    The fields from `command` to `retries` are alike for all workers of the job. `command` is
-    executed word by word. `output` is the log file; `folder` the job's own for checkpoints. `user`
-    is the owner of the job as the kernel knows it, for launchers of other identities. With `trains`
-    the worker speaks the messages of `wire.worker`; without, it is a plain process, with torchrun's
-    variables if `distributed` (its restarts so far and at most among them), and with Slurm's
-    variables of each task if `slurm_variables` (`slurm_ntasks` among them, 0: not set; the names of
-    the job's `nodes` and the tasks on each, in order of `group_rank`). With a `container_image` it
-    runs in a container, which sees `container_mounts` of the node.
+    The fields from `command` to `retries` are alike for all workers of the job, and so is `script`.
+    `command` is executed word by word. `output` is the log file; `folder` the job's own for
+    checkpoints. `user` is the owner of the job as the kernel knows it, for launchers of other
+    identities; these write the text `script` to the file of that name in the folder, where the
+    controller cannot. With `trains` the worker speaks the messages of `wire.worker`; without, it is
+    a plain process, with torchrun's variables if `distributed` (its restarts so far and at most
+    among them), and with Slurm's variables of each task if `slurm_variables` (`slurm_ntasks` among
+    them, 0: not set; the names of the job's `nodes` and the tasks on each, in order of
+    `group_rank`). With a `container_image` it runs in a container, which sees `container_mounts` of
+    the node.
 
     The worker is placed on GPU `gpu`, or on all `gpus` of this node. `share` is the part of each
     that it may use and `memory_bytes` the most it may hold of each (0: no bound). `rank`,
     `world_size`, `local_rank`, `group_rank` (of the node, among `group_world_size`) and `master`
     are torchrun's, for plain processes, which see `local_gpus`. With `trains` its checkpoints are
-    in the subfolder of `lineage`.
+    in the subfolder of `lineage`. With `ships` no folder is shared: the job's is one of the node's
+    own, from which files travel (`wire.shipping`), and a worker that starts `from_checkpoint`, with
+    no other to take the state from, needs the newest one, as far as is known of `saved_step`.
     """
 
     job: int
@@ -103,6 +107,10 @@ class StartWorker(OnGpus):
     lineage: int = 0
     nodes: tuple[str, ...] = ()
     tasks_on_nodes: tuple[int, ...] = ()
+    script: str = ""
+    ships: bool = False
+    saved_step: int = -1
+    from_checkpoint: bool = False
 
 
 @dataclass(frozen=True, slots=True)

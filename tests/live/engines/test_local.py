@@ -88,6 +88,7 @@ def test_a_plain_worker_gets_what_torchrun_gives_and_no_secret() -> None:
 def test_a_worker_inherits_nothing_of_the_allocation_that_its_agent_runs_in() -> None:
     allocation = {
         "SLURM_JOB_ID": "9", "SLURM_PROCID": "3", "SLURMD_NODENAME": "n3", "SBATCH_TIMELIMIT": "1",
+        "NOTIFY_SOCKET": "@x", "INVOCATION_ID": "3",
         "SRUN_DEBUG": "3", "PMI_RANK": "3", "PMIX_RANK": "3", "OMPI_COMM_WORLD_RANK": "3",
         "RAY_ADDRESS": "auto", "PRTE_X": "1",
     }  # fmt: skip

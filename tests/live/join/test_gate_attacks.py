@@ -200,6 +200,6 @@ def test_what_a_node_says_that_is_no_report_costs_it_its_connection_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10, 20))
+@pytest.mark.parametrize("seed", range(10, 14))
 def test_the_gate_outlives_long_attacks(gate: GateProcess, seed: int) -> None:
-    attacked(gate, seed, 3000, [plain, stranger, lying_node], kept_max=400)
+    attacked(gate, seed, 1500, [plain, stranger, lying_node], kept_max=400)

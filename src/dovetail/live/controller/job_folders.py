@@ -31,14 +31,17 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 class JobFolders:
     """Makes launches, and is the journal of the controller: a write first makes owed folders."""
 
-    def __init__(self, folder: Folder, journal: Journal) -> None:
+    def __init__(self, folder: Folder, journal: Journal, *, ships: bool = False) -> None:
         self._folder, self._journal = folder, journal
-        self._launch = launcher_in(folder.jobs)
+        self._launch = launcher_in(folder.jobs, ships=ships, has_users=folder.has_users)
         self._owed: dict[int, JobSpec] = {}
         self._stranded: dict[int, frozenset[int]] = {}
 
     def launch(self, number: int, spec: JobSpec) -> StartWorker:
         """Returns the launch of a job; its folder and script are there before it is used."""
+        if self._folder.has_users:
+            # The agent makes it for its owner, and the script in it.
+            return self._launch(number, spec)
         try:
             self._make(number, spec)
         except OSError as error:

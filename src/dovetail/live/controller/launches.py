@@ -15,10 +15,15 @@ SHELL = ("/bin/sh",)
 """The interpreter of a script whose first line has none."""
 
 
-def launcher_in(folder: Path) -> Callable[[int, JobSpec], StartWorker]:
+def launcher_in(
+    folder: Path, *, ships: bool = False, has_users: bool = False
+) -> Callable[[int, JobSpec], StartWorker]:
     """Returns the function that makes launches; `folder` has a folder for each job by number.
 
-    A script is the file `script` there, run by the interpreter of its first line.
+    With `ships` nodes have folders of their own instead, and files travel.
+
+    A script is the file `script` there, run by the interpreter of its first line. With users its
+    text travels, since the folder is its owner's.
     """
 
     def launch(number: int, spec: JobSpec) -> StartWorker:
@@ -42,6 +47,8 @@ def launcher_in(folder: Path) -> Callable[[int, JobSpec], StartWorker]:
             container_image=spec.container_image,
             container_mounts=spec.container_mounts,
             retries=spec.retries,
+            ships=ships,
+            script=spec.script if has_users else "",
         )
 
     return launch

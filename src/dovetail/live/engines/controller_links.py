@@ -13,7 +13,7 @@ from dovetail.live.engines.agent_server import AgentServer
 from dovetail.live.join.dial import JoinedNode, Joiner, JoinThread
 from dovetail.live.node.transport import EventLoop
 from dovetail.live.system.private_file import is_gone
-from dovetail.live.system.unix_socket import is_same_user, listen, remove_socket
+from dovetail.live.system.unix_socket import is_same_user, listen, peer_uid, remove_socket
 from dovetail.wire.connection import PIECE_BYTES
 
 LOOK_S = 1.0
@@ -24,11 +24,19 @@ class LocalLinks:
     """A Unix socket in the folder of a cluster on this machine.
 
     It is gone when the folder is: a cluster that was removed has no controller any more.
+    A controller runs as the same user, or as that of `controller_uid` if it is not negative.
     """
 
-    def __init__(self, loop: EventLoop, path: Path, log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        loop: EventLoop,
+        path: Path,
+        log: Callable[[str], None],
+        controller_uid: int = -1,
+    ) -> None:
         self._loop, self._path, self._log = loop, path, log
-        self._listener = listen(path)
+        self._controller_uid = controller_uid
+        self._listener = listen(path, for_all=controller_uid >= 0)
         self._listener.setblocking(False)
         self._inode = path.stat().st_ino
         self._look_s = monotonic()
@@ -72,8 +80,8 @@ class LocalLinks:
             link, _ = self._listener.accept()
         except OSError:
             return
-        if not is_same_user(link):
-            self._log("another user connected and was refused")
+        if not is_same_user(link) and peer_uid(link) != self._controller_uid:
+            self._log(f"another user (uid {peer_uid(link)}) connected and was refused")
             link.close()
             return
         self._server.add(link)

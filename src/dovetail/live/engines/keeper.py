@@ -1,7 +1,7 @@
 """The keeper of one worker: a small process that outlives the agent and records the exit status.
 
-Run as `python -I -S keeper.py FOLDER LOCK`; it imports nothing of ours, reads `FOLDER/order.json`,
-and keeps the file LOCK open: its lock shows that the keeper lives.
+Run as `python -I -S keeper.py FOLDER LOCK`; it imports nothing of ours (but `worker_user` for other
+users), reads `FOLDER/order.json`, and keeps the file LOCK open: its lock shows that it lives.
 
 The worker is a session of its own. Whatever it forks dies with it, even what left its process
 group: the keeper is the subreaper of all of them, and reaps orphans as they exit. If the keeper is
@@ -26,7 +26,10 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+if TYPE_CHECKING:
+    from dovetail.live.engines.worker_user import WorkerUser
 
 KILL = signal.SIGUSR1
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
@@ -36,15 +39,9 @@ RLIMIT_LOCKS = 10
 NOT_NOW, CANNOT_RUN, NOT_FOUND = 125, 126, 127
 """Exit codes of a worker that was never executed: a retry may help, cannot, or no such program."""
 PASSING = (
-    errno.EAGAIN,
-    errno.EBUSY,
-    errno.EIO,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ENOMEM,
-    errno.ESTALE,
+    errno.EAGAIN, errno.EBUSY, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE,
     errno.ETXTBSY,
-)
+)  # fmt: skip
 """Errors that may be gone at the next try; all others are the fault of the command."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 ROOM_AGAIN_S = 0.5
@@ -64,9 +61,9 @@ class KeeperOrder(TypedDict):
 
     `cgroups` are the files into which the worker writes itself, `mark` is that of `orphans`. The
     worker may run as long as the file `lease` allows, and until `lease_over_s` where that cannot be
-    read; without `lease` no time is set. `removal` is the
-    command that removes what the runtime of a container has left, and the file `began` has the
-    number of its first process; only containers have them.
+    read; without `lease` no time is set. `removal` is the command that removes what the runtime of
+    a container has left, and the file `began` has the number of its first process; only containers
+    have them. It is executed as `run_as`, if not as the user of the keeper, who is root then.
     """
 
     argv: list[str]
@@ -81,6 +78,7 @@ class KeeperOrder(TypedDict):
     lease_over_s: NotRequired[float]
     removal: NotRequired[list[str]]
     began: NotRequired[str]
+    run_as: NotRequired[WorkerUser]
 
 
 def main(folder: str, lock: int) -> None:
@@ -308,12 +306,20 @@ def exec_worker(order: KeeperOrder, keeper: int, tell: int) -> None:
         # A group of its own, so that signals to the worker never reach the keeper.
         os.setsid()
         os.write(tell, b".")
+        # Before anything else of the user: what the worker forks inherits the mark.
+        set_mark(order["mark"])
+        bound_process(order)
+        if "run_as" in order:
+            # Its path is no argument: a keeper is isolated from all but the standard library.
+            sys.path.append(os.path.abspath(f"{__file__}/../../../.."))
+            from dovetail.live.engines.worker_user import become
+
+            become(order["run_as"])
+        # Only now: the kernel takes it back from a process that changes its user.
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != keeper:
             # The keeper died before prctl, so no signal will come.
             os._exit(CANNOT_RUN)
-        # Before anything else of the user: what the worker forks inherits the mark.
-        set_mark(order["mark"])
         set_up_process(order)
         for number in (KILL, *PASSED_ON, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
@@ -350,18 +356,8 @@ def report_failure(tell: int, why: str) -> None:
         os.write(2, f"dovetail: {why}\n".encode("utf-8", "replace"))
 
 
-def set_up_process(order: KeeperOrder) -> None:
-    """Sets directory, output, OOM priority, cores and control groups of this process."""
-    os.chdir(order["workdir"])
-    output = open_output(order["output"], order.get("output_outside", ""))
-    kind = os.fstat(output).st_mode
-    if not (stat.S_ISREG(kind) or stat.S_ISCHR(kind)):
-        raise ValueError(f"{order['output']}: output goes to a file")
-    os.set_blocking(output, True)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+def bound_process(order: KeeperOrder) -> None:
+    """Sets OOM priority, cores and control groups of this process."""
     # When memory runs out the kernel should kill workers before keepers and agents.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
@@ -373,7 +369,22 @@ def set_up_process(order: KeeperOrder) -> None:
             file.write("0")
 
 
-def open_output(path: str, home: str) -> int:
+def set_up_process(order: KeeperOrder) -> None:
+    """Sets directory and output of this process."""
+    os.chdir(order["workdir"])
+    mode = 0o640 if "run_as" in order else 0o600
+    output = open_output(order["output"], order.get("output_outside", ""), mode)
+    kind = os.fstat(output).st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISCHR(kind)):
+        raise ValueError(f"{order['output']}: output goes to a file")
+    os.set_blocking(output, True)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+
+
+def open_output(path: str, home: str, mode: int) -> int:
     """Opens the file that a worker writes to. Raises ValueError if it is in the cluster's home.
 
     It was outside when the job was submitted; links in its path may have changed since. An empty
@@ -384,7 +395,7 @@ def open_output(path: str, home: str) -> int:
     try:
         if home and is_below(os.readlink(f"/proc/self/fd/{parent}"), home):
             raise ValueError(f"{path}: output does not go into the folder of the cluster")
-        return os.open(os.path.basename(path), flags, 0o600, dir_fd=parent)
+        return os.open(os.path.basename(path), flags, mode, dir_fd=parent)
     except OSError as error:
         error.filename = path
         raise

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import stat
-from collections.abc import Mapping
 from pathlib import Path
 
 from dovetail.live.node.launcher import NEVER_RUNS, WorkerExit
 from dovetail.live.system.bounded_wait import BoundedWait
+from dovetail.live.system.private_file import open_owned
 from dovetail.wire.out_of_memory import tells_of_no_room
 
 LAST_BYTES, LAST_LINES = 1 << 14, 60
@@ -25,20 +24,17 @@ def output_size(workdir: str, output: str) -> int:
         return 0
 
 
-def last_lines(workdir: str, output: str, begin: int) -> str:
-    """Returns the last lines from an offset on; empty if it is no regular file. Raises OSError.
+def last_lines(workdir: str, output: str, begin: int, owner: int = -1) -> str:
+    """Returns the last lines from an offset on. Raises OSError, also if it is no plain file.
 
-    An earlier worker wrote the bytes before the offset.
+    An earlier worker wrote the bytes before the offset. With an `owner` (a uid) only a file of that
+    user is read.
     """
-    file = os.open(
-        Path(workdir, output), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    )
+    file = open_owned(Path(workdir, output), owner)
     try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            return ""
+        size = os.fstat(file).st_size
         # A file that was emptied since has new content from its beginning.
-        begin = max(begin if begin <= status.st_size else 0, status.st_size - LAST_BYTES)
+        begin = max(begin if begin <= size else 0, size - LAST_BYTES)
         text = os.pread(file, LAST_BYTES, begin)
     finally:
         os.close(file)
@@ -51,7 +47,7 @@ def why_not_executed(folder: Path, io: BoundedWait) -> str:
         order = json.loads((folder / "order.json").read_bytes())
         if not order.get("began") or Path(order["began"]).exists():
             return ""
-        text = _last_lines_of(order, io)
+        text = _last_lines_of(folder, io)
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return f"the container was not started: {(text.splitlines() or ['no reason was given'])[-1]}"
@@ -62,14 +58,15 @@ def found_no_room(folder: Path, end: WorkerExit, io: BoundedWait) -> bool:
     if end.why or end.exit_code in (0, *NEVER_RUNS, -signal.SIGKILL, -signal.SIGTERM):
         return False
     try:
-        order = json.loads((folder / "order.json").read_bytes())
-        text = _last_lines_of(order, io)
+        text = _last_lines_of(folder, io)
     except (OSError, ValueError, KeyError, TypeError):
         return False
     return tells_of_no_room(text)
 
 
-def _last_lines_of(order: Mapping[str, str], io: BoundedWait) -> str:
+def _last_lines_of(folder: Path, io: BoundedWait) -> str:
     """Returns the last lines of a worker's output. Raises OSError, also where it hangs."""
+    order = json.loads((folder / "order.json").read_bytes())
+    owner = int(order.get("run_as", {}).get("uid", -1))
     begin = int(order["output_from"])
-    return io.call(lambda: last_lines(order["workdir"], order["output"], begin))
+    return io.call(lambda: last_lines(order["workdir"], order["output"], begin, owner))

@@ -9,6 +9,7 @@ import selectors
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from dovetail.core.errors import DovetailError
@@ -36,6 +37,7 @@ from dovetail.live.node.fence import Fence
 from dovetail.live.node.lease import Lease
 from dovetail.live.node.rendezvous_addresses import LOOPBACK, RendezvousAddresses
 from dovetail.live.node.transport import EventLoop
+from dovetail.live.shipping.shipper import Shipper
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, FromWorker
@@ -46,6 +48,7 @@ SHARE_LIMIT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 NOT_PASSED_ON = (
     "DOVETAIL_", VISIBLE, SHARE_LIMIT, "TORCHELASTIC_",
     "SLURM", "SBATCH_", "SALLOC_", "SRUN_", "PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "RAY_",
+    "NOTIFY_SOCKET", "WATCHDOG_", "INVOCATION_ID", "JOURNAL_STREAM", "STATE_DIRECTORY",
 )  # fmt: skip
 """Prefixes of variables of the agent that workers must not inherit.
 
@@ -55,7 +58,12 @@ Those of whatever started the agent are among them: a program that finds `SLURM_
 
 
 class LocalProcessSettings(ProcessSettings):
-    """The environment of workers, and what bounds them, on the devices of one node."""
+    """The environment of workers, and what bounds them, on the devices of one node.
+
+    `uids` says as whom each worker runs; None: all as the user of this process.
+    """
+
+    uids: Mapping[tuple[int, int], int] | None = None
 
     def __init__(
         self,
@@ -68,6 +76,7 @@ class LocalProcessSettings(ProcessSettings):
         host: str = LOOPBACK,
         scripts: JobScripts | None = None,
     ) -> None:
+        self.shipper: Shipper | None = None
         self._lease, self.host, self._scripts = lease, host, scripts
         self._devices, self._socket, self._groups = devices, socket, groups
         self._release, self._containers = release, Containers(socket)
@@ -82,6 +91,8 @@ class LocalProcessSettings(ProcessSettings):
         runtime of its container. Raises LaunchError where there is none.
         """
         waits = self._scripts.must_wait(order) if self._scripts is not None else ""
+        if not waits and order.ships and self.shipper is not None:
+            waits = self.shipper.must_wait(order)
         if waits:
             return waits
         busy = self._release.held(order.all_gpus) if self._release is not None else ()
@@ -103,6 +114,7 @@ class LocalProcessSettings(ProcessSettings):
             prepared["lease_over_s"] = self._lease.until_s + self._lease.grace_s
         environment = prepared["environment"] = {
             **({} if order.container_image else self._inherited),
+            **self._of_user(order),
             "PYTHONUNBUFFERED": "1",
             "PWD": order.workdir,
             **dict(order.environment),
@@ -160,6 +172,10 @@ class LocalProcessSettings(ProcessSettings):
         prepared["argv"], prepared["removal"] = list(command.argv), list(command.removal)
         prepared["began"] = command.began
         prepared["environment"] = {**self._inherited, **command.environment}
+
+    def _of_user(self, order: StartWorker) -> Mapping[str, str]:
+        """Returns the variables that depend on the user as whom a worker runs."""
+        return {}
 
     def _trains(self, order: StartWorker, token: str) -> dict[str, str]:
         folder = lineage_folder(Path(order.folder), order.lineage)
@@ -297,6 +313,7 @@ class LocalNodes:
 
     With `leased` their workers end when no controller is heard; `clock` is then `boot_s`. `hosts`
     are the addresses of the nodes as other nodes reach them; all are on this machine without.
+    `settings` makes the settings of the workers of each node.
     """
 
     def __init__(
@@ -311,8 +328,10 @@ class LocalNodes:
         first: int = 0,
         leased: bool = False,
         hosts: Sequence[str] = (),
+        settings: Callable[..., LocalProcessSettings] = LocalProcessSettings,
     ) -> None:
         self._leased, self._first, self._hosts = leased, first, tuple(hosts)
+        self._settings = settings
         self._clock, self._loop, self._home = clock, loop, home
         self._reports: list[AgentReport] = []
         self._groups = groups
@@ -323,6 +342,8 @@ class LocalNodes:
         self._launchers: list[ProcessLauncher] = []
         self._addressed: list[tuple[LocalProcessSettings, RendezvousAddresses]] = []
         self.agents: list[Agent] = []
+        self._shipper: Shipper | None = None
+        self._kept_back: list[AgentReport] = []
         for node, (folder, have) in enumerate(zip(folders, devices, strict=True), start=first):
             self._open(node, folder, have)
 
@@ -334,14 +355,12 @@ class LocalNodes:
         def receive(job: int, worker: int, message: FromWorker) -> None:
             self._reports += agent.receive(job, worker, message, self._clock())
 
-        hub = WorkerHub(self._loop, socket, self._clock, receive)
-        reopen_door(socket)
         release = GpuRelease.open(devices.names) if devices.are_gpus else None
         lease = StoredLease(folder / "lease.json") if self._leased else None
         host = self._hosts[node - self._first] if self._hosts else LOOPBACK
         self._site = folder.parent / SITE
         health = HealthMonitor(node, folder.parent / SITE, folder / "site", devices)
-        setting = LocalProcessSettings(
+        setting = self._settings(
             devices,
             socket,
             self._groups,
@@ -350,6 +369,11 @@ class LocalNodes:
             host=host,
             scripts=health.scripts,
         )
+        if setting.uids is not None:
+            # Workers of several users must reach the socket in it.
+            folder.chmod(0o711)
+        hub = WorkerHub(self._loop, socket, self._clock, receive, setting.uids)
+        reopen_door(socket)
         launcher = ProcessLauncher(folder / "workers", setting, hub.send, hub.drain, self._home)
         fence = StoredFence(folder / "fence.json")
         ports = RendezvousAddresses(host)
@@ -383,6 +407,12 @@ class LocalNodes:
         for health in self._healths:
             health.watch_folder(shared)
 
+    def carry_files(self, shipper: Shipper) -> None:
+        """Ships files of jobs from now on, where orders say that no folder is shared."""
+        self._shipper = shipper
+        for setting, _ in self._addressed:
+            setting.shipper = shipper
+
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
         """Passes an order to the agent of a node."""
         place = node - self._first
@@ -390,6 +420,8 @@ class LocalNodes:
             return []
         if order.warn is not None:
             self._launchers[place].warn(order.warn.job, order.warn.worker, order.warn.text)
+        if order.start is not None and order.start.ships and self._shipper is not None:
+            order = replace(order, start=self._shipper.localized(order.start))
         return self.agents[place].handle(order, now)
 
     def tick(self, now: float) -> list[AgentReport]:
@@ -397,14 +429,28 @@ class LocalNodes:
         for hub in self._hubs:
             hub.tick()
         ticked = [report for agent in self.agents for report in agent.tick(now)]
+        if self._shipper is not None:
+            ticked = self._with_output_first(ticked, self._shipper)
         # Polling for ends reads the last messages of workers, which are reported first.
         reports, self._reports = self._reports, []
-        self._bound.tick(lambda: (f for launcher in self._launchers for f in launcher.outputs()))
+        self._bound.tick(
+            lambda: {k: v for each in self._launchers for k, v in each.outputs().items()}
+        )
         # First of all: a job that its node failed must not be started there again.
         found = [report for health in self._healths for report in health.tick()]
         pairs = zip(self._healths, self._launchers, strict=True)
         idle = [r for health, launcher in pairs for r in health.idle(launcher.living)]
         return [*found, *reports, *ticked, *idle]
+
+    def _with_output_first(self, reports: list[AgentReport], shipper: Shipper) -> list[AgentReport]:
+        """Returns reports, without ends of workers whose last output is still on its way."""
+        shipper.note_living(frozenset(job for _, job, _ in self.alive))
+        due, reports = [*self._kept_back, *reports], []
+        self._kept_back = []
+        for report in due:
+            late = report.ended is not None and shipper.keeps_back(report.ended.job)
+            (self._kept_back if late else reports).append(report)
+        return reports
 
     def heartbeats(self, now: float) -> list[AgentReport]:
         """Returns the signs of life of all agents."""

@@ -29,6 +29,7 @@ from dovetail.live.engines.site_scripts import FILE as SITE
 from dovetail.live.engines.site_scripts import write_site
 from dovetail.live.join.gate import ClientServer
 from dovetail.live.node.agent_link import AgentLink
+from dovetail.live.shipping.shipping_store import ShippingStore
 from dovetail.live.system.file_lock import is_locked
 from dovetail.live.system.private_file import check_home, make_private_folder
 from dovetail.live.system.unix_socket import check_path
@@ -110,6 +111,8 @@ class LocalEngine:
     `paced` is True if workers are clocks, so that only paced jobs can run. Raises InputError.
     """
 
+    ships = False
+
     def __init__(
         self,
         text: str,
@@ -129,6 +132,7 @@ class LocalEngine:
         self.ends_with_controller = False
         self.names: tuple[str, ...] = ()
         self.leases_s: tuple[float, ...] = ()
+        self._agent_options: tuple[str, ...] = ()
 
     def prepare(self, *, keeps_nodes: bool) -> None:
         """Does nothing: what this machine has is known."""
@@ -136,6 +140,9 @@ class LocalEngine:
     def has_changed(self) -> bool:
         """Returns False."""
         return False
+
+    def ship_through(self, store: ShippingStore | None) -> None:
+        """Does nothing: all nodes are this machine."""
 
     def serve_clients(self, serve: ClientServer | None) -> None:
         """Does nothing: clients of this machine use the controller's own sockets."""
@@ -145,7 +152,7 @@ class LocalEngine:
 
     def start_agents(self) -> None:
         """Starts the agents, unless they run. Raises InputError, DovetailError."""
-        check_home(self._home)
+        self._check_home()
         make_private_folder(self._home / "nodes")
         write_site(self._site, self._home / "nodes" / SITE)
         give_up_s = time.monotonic() + UP_WITHIN_S
@@ -155,10 +162,15 @@ class LocalEngine:
                 raise DovetailError(f"the agents did not come up within {UP_WITHIN_S:g} s")
             time.sleep(AGAIN_S)
 
+    def _check_home(self) -> None:
+        """Raises InputError unless the folder is ours alone."""
+        check_home(self._home)
+
     def _start(self) -> bool:
         """Starts the process of the agents; False if another one was faster."""
         command = [sys.executable, "-m", "dovetail", "local-agents", "--daemon"]
         options = ["--home", str(self._home), "--engine", self._text, "--given", self._given]
+        options += self._agent_options
         try:
             process = subprocess.run(
                 [*command, *options],

@@ -5,7 +5,8 @@ number of its keeper and, in the end, its exit code. A later agent finds them th
 the lock of its folder while it lives, so that no other process with the same number is taken for
 it; signals go through a descriptor of the process, never by number.
 
-Workers run as the user who runs the agent, with no more and no fewer rights.
+Workers run as the user who runs the agent, with no more and no fewer rights, unless the settings
+say otherwise (`user_processes`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import os
 import select
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -41,7 +41,7 @@ from dovetail.live.node.launcher import (
 )
 from dovetail.live.system.bounded_wait import BoundedWait
 from dovetail.live.system.file_lock import is_locked
-from dovetail.live.system.private_file import make_private_folder
+from dovetail.live.system.private_file import make_private_folder, open_owned
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.codec import WireError, build_nested, parse_object, plain
 from dovetail.wire.worker import FROM_WORKER, FromWorker, ToWorker
@@ -58,6 +58,14 @@ class ProcessSettings:
     def must_wait(self, order: StartWorker) -> str:
         """Returns what a worker must wait for before it is started, empty if for nothing."""
         return ""
+
+    def make_folder(self, order: StartWorker) -> None:
+        """Makes the folder of a worker's job, if it is not there. Raises OSError, ValueError."""
+        Path(order.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def owner(self, order: StartWorker) -> int:
+        """Returns the uid whose files alone may be touched for a worker, -1 if it is our own."""
+        return -1
 
     def prepare(self, order: StartWorker, token: str, folder: Path) -> KeeperOrder:
         """Returns what the keeper of a worker needs; `token` is the worker's secret.
@@ -196,10 +204,13 @@ class ProcessLauncher:
             return f"its folder {order.folder} does not answer"
         return ""
 
-    def outputs(self) -> set[Path]:
-        """Returns the files in the folders of their jobs to which living workers write."""
-        orders = self._orders.values()
-        return {Path(o.output) for o in orders if Path(o.output).parent == Path(o.folder)}
+    def outputs(self) -> dict[Path, int]:
+        """Returns the files in the folders of their jobs to which living workers write.
+
+        Each with the uid whose file it must be, -1 if it is our own.
+        """
+        own = (o for o in self._orders.values() if Path(o.output).parent == Path(o.folder))
+        return {Path(o.output): self._setting.owner(o) for o in own}
 
     def living(self) -> dict[tuple[int, int], tuple[int, tuple[int, ...]]]:
         """Returns the process of the keeper and the GPUs of each living worker."""
@@ -215,13 +226,12 @@ class ProcessLauncher:
         order = self._orders.get((job, worker))
         if order is None:
             return
-        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        path, owner = Path(order.workdir, order.output), self._setting.owner(order)
 
         def write() -> None:
-            file = os.open(Path(order.workdir, order.output), flags)
+            file = open_owned(path, owner, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
             try:
-                if stat.S_ISREG(os.fstat(file).st_mode):
-                    os.write(file, f"[dovetail: {text}]\n".encode())
+                os.write(file, f"[dovetail: {text}]\n".encode())
             finally:
                 os.close(file)
 
@@ -229,7 +239,7 @@ class ProcessLauncher:
             self._io.call(write)
 
     def _write(self, folder: Path, order: StartWorker, token: str, now: float) -> None:
-        Path(order.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._setting.make_folder(order)
         folder.mkdir(mode=0o700)
         prepared = self._setting.prepare(order, token, folder)
         own = Path(order.output).parent == Path(order.folder)

@@ -1,19 +1,26 @@
 """The socket on which the workers of one node reach their agent, each with a secret of its own.
 
-A connection must identify itself at once, with the secret of its worker. A worker that sends too
-much is read more slowly; one that does not read loses its connection. None can delay another.
+A connection must identify itself at once, with the secret of its worker, and come from the user as
+whom that worker runs. A worker that sends too much is read more slowly; one that does not read
+loses its connection. None can delay another.
 """
 
 from __future__ import annotations
 
 import selectors
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.transport import EventLoop, LineChannel
-from dovetail.live.system.unix_socket import BACKLOG, is_same_user, listen, remove_socket
+from dovetail.live.system.unix_socket import (
+    BACKLOG,
+    is_same_user,
+    listen,
+    peer_uid,
+    remove_socket,
+)
 from dovetail.wire.codec import WireError
 from dovetail.wire.worker import FROM_WORKER, TO_WORKER, FromWorker, Hello, ToWorker, WorkerRefused
 
@@ -36,11 +43,14 @@ class WorkerHub:
         path: Path,
         clock: Callable[[], float],
         on_message: Callable[[int, int, FromWorker], None],
+        uids: Mapping[tuple[int, int], int] | None = None,
     ) -> None:
         self._loop, self._clock, self._on_message = loop, clock, on_message
         self._agent: Agent | None = None
         self._path = path
-        self._server = listen(path)
+        # As whom each worker runs; None: all as the user of this process.
+        self._uids = uids
+        self._server = listen(path, for_all=uids is not None)
         self._server.setblocking(False)
         # The path may be made anew by another agent; only a file with this inode is removed.
         self._inode = path.stat().st_ino
@@ -102,14 +112,21 @@ class WorkerHub:
             link, _ = self._server.accept()
         except OSError:
             return False
-        if not is_same_user(link):
+        if not self._is_expected(link):
             link.close()
             return True
-        if len(self._strangers) >= STRANGERS_MAX:
+        line = _Line(self, link, self._clock())
+        # No user can push out the connections of another.
+        own = [each for each in self._strangers if each.uid == line.uid]
+        if len(own) >= STRANGERS_MAX:
             # The oldest has had the most time. Refusing new ones would lock real workers out.
-            self._strangers[0].channel.close()
-        self._strangers.append(_Line(self, link, self._clock()))
+            own[0].channel.close()
+        self._strangers.append(line)
         return True
+
+    def _is_expected(self, link: socket.socket) -> bool:
+        """True for a peer that runs as a worker of this node may."""
+        return is_same_user(link) if self._uids is None else peer_uid(link) in self._uids.values()
 
     # What lines do.
 
@@ -132,7 +149,7 @@ class WorkerHub:
         if key is None or not isinstance(message, Hello):
             line.channel.close()
             return
-        if self._agent is None or not self._agent.admits(*key, message.token):
+        if self._agent is None or not self._admits(self._agent, *key, message.token, line.uid):
             line.channel.send(TO_WORKER.encode(WorkerRefused("this is no worker of mine")))
             line.channel.close()
             return
@@ -145,6 +162,12 @@ class WorkerHub:
         line.key = key
         self._lines[key] = line
         self._on_message(*key, message)
+
+    def _admits(self, agent: Agent, job: int, worker: int, token: str, uid: int) -> bool:
+        """True if a worker lives, the secret is its own, and so is the user."""
+        if not agent.admits(job, worker, token):
+            return False
+        return self._uids is None or self._uids.get((job, worker)) == uid
 
     def gone(self, line: _Line) -> None:
         """Removes a connection that was closed."""
@@ -163,6 +186,7 @@ class _Line:
         self._hub = hub
         self.key: tuple[int, int] | None = None
         self.since_s, self.lines_left = now, LINES_PER_S
+        self.uid = peer_uid(link)
         self.channel = LineChannel(
             hub._loop, link, self._receive, self._gone, waiting_bytes_max=WAITING_BYTES_MAX
         )

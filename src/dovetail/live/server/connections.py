@@ -15,12 +15,13 @@ LINGER_BYTES = 4 << 20
 class Connections:
     """Limits the connections of one listener, so that its clients cannot use up those of another.
 
-    At the limit a new connection ends the one that has been idle longest. Any thread may call.
+    At the limit a new connection ends the one that has been idle longest; at the limit of one peer
+    (`most_each`) one of that peer's. Any thread may call.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._open: set[socket.socket] = set()
+    def __init__(self, most: int, most_each: int = 0) -> None:
+        self._most, self._most_each = most, most_each or most
+        self._open: dict[socket.socket, int] = {}
         self._idle: dict[socket.socket, None] = {}
         """Connections that wait for a line of their client, the longest wait first."""
         self._guard = threading.Lock()
@@ -28,18 +29,21 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def admit(self, connection: socket.socket) -> bool:
-        """Adds a connection and returns True, or returns False at the limit."""
+    def admit(self, connection: socket.socket, peer: int = -1) -> bool:
+        """Adds a connection of a peer and returns True, or returns False at a limit."""
         with self._guard:
+            its_own = sum(each == peer for each in self._open.values())
+            if its_own >= self._most_each and not self._end_idle(peer):
+                return False
             if len(self._open) >= self._most and not self._end_idle():
                 return False
-            self._open.add(connection)
+            self._open[connection] = peer
             return True
 
     def release(self, connection: socket.socket) -> None:
         """Removes a connection that has ended."""
         with self._guard:
-            self._open.discard(connection)
+            self._open.pop(connection, None)
             self._idle.pop(connection, None)
 
     def set_idle(self, connection: socket.socket, is_idle: bool) -> None:
@@ -57,12 +61,14 @@ class Connections:
                 with contextlib.suppress(OSError):
                     connection.shutdown(how)
 
-    def _end_idle(self) -> bool:
-        oldest = next(iter(self._idle), None)
+    def _end_idle(self, peer: int | None = None) -> bool:
+        """Ends the connection that has been idle longest, of one peer or of all."""
+        idle = (c for c in self._idle if peer is None or self._open.get(c) == peer)
+        oldest = next(idle, None)
         if oldest is None:
             return False
         del self._idle[oldest]
-        self._open.discard(oldest)
+        del self._open[oldest]
         with contextlib.suppress(OSError):
             # Only for reading: a request that has just come in is still answered.
             oldest.shutdown(socket.SHUT_RD)

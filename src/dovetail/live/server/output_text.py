@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from dovetail.core.errors import InputError
+from dovetail.live.system.private_file import open_owned
 
 PIECE_BYTES = 1 << 16
 
@@ -17,11 +18,12 @@ class OutputReader:
     """Reads an output from its last `tail` lines on (-1: all), or from byte `begin` on (-1: unset).
 
     `begin` is an earlier value of `at`. Bytes that are not UTF-8 become the replacement character.
-    Only a regular file is read: a FIFO or a device in its place would block the thread.
+    Only a regular file is read: a FIFO or a device in its place would block the thread. With an
+    `owner` (a uid) only a file of that user is: links in its path are the user's own choice.
     """
 
-    def __init__(self, path: Path, tail: int = -1, begin: int = -1) -> None:
-        self._path = path
+    def __init__(self, path: Path, tail: int = -1, begin: int = -1, owner: int = -1) -> None:
+        self._path, self._owner = path, owner
         self._tail, self._begin = tail, begin
         self._file = -1
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -62,14 +64,14 @@ class OutputReader:
         if str(self._path) == os.devnull:
             return False
         try:
-            file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            file = open_owned(self._path, self._owner)
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise InputError(str(self._path), f"cannot be read: {error.strerror}") from None
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            os.close(file)
-            raise InputError(str(self._path), "is no plain file")
+            if error.errno == errno.EINVAL:
+                raise InputError(str(self._path), "is no plain file") from None
+            mend = "the controller may not: read it as its owner" if self._owner >= 0 else ""
+            raise InputError(str(self._path), f"cannot be read: {error.strerror}", mend) from None
         self._file = file
         if self._begin >= 0:
             os.lseek(file, self._begin, os.SEEK_SET)

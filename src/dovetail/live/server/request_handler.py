@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from time import monotonic, sleep
 
 from dovetail.core.errors import DovetailError, InputError
+from dovetail.live.access.user_entry import user_entry
 from dovetail.live.jobs.drain_reason import DrainReason, argument_of
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.output_path import output_of
@@ -210,7 +211,8 @@ class RequestHandler:
         stored = self._one(reader, request.job)
         number = stored.number
         path = output_of(stored.spec, number, self._info.folder.job(number))
-        with OutputReader(path, request.tail, request.begin) as output:
+        owner = self._owner_of_output(stored)
+        with OutputReader(path, request.tail, request.begin, owner) as output:
             last_sent_s = monotonic()
             while True:
                 # The state comes first: text that is written until the end is read after it.
@@ -228,6 +230,15 @@ class RequestHandler:
                 stored = reader.job(number) or stored
             last = output.rest()
         yield LogsReply(last, True, str(stored.record.state), stored.record.exit_code)
+
+    def _owner_of_output(self, stored: StoredJob) -> int:
+        """Returns the uid whose files alone may be read as the output of a job, -1 for any."""
+        if not self._info.folder.has_users:
+            return -1
+        entry = user_entry(stored.spec.user)
+        if entry is None:
+            raise InputError(f"job {stored.number}", f"user {stored.spec.user} is gone from here")
+        return entry.uid
 
     @contextmanager
     def _follower(self, request: Logs) -> Iterator[None]:

@@ -1,9 +1,10 @@
 """The server of the controller: lines of JSON over a Unix socket, optionally over loopback TCP.
 
 It authenticates clients, bounds the length of lines and the time for them; a `Handler` answers. On
-the Unix socket the kernel identifies the user, and only the owner of the controller is served. Over
-TCP each line carries a token from a file that only the owner can read. Nothing that a client sends
-is executed, and no refusal repeats a token.
+a Unix socket the kernel identifies the user, and only the owner of the controller is served; with a
+`UserAdmission` those whom it admits are, on a socket that all may open. Over TCP each line carries
+a token from a file that only the owner can read. Nothing that a client sends is executed, and no
+refusal repeats a token.
 """
 
 from __future__ import annotations
@@ -50,6 +51,14 @@ class Handler(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class UserAdmission:
+    """Where others than the owner reach the controller; `why_not` says why a user may not."""
+
+    socket: Path
+    why_not: Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
 class ServerLimits:
     """The limits of connections, in number and in seconds.
 
@@ -57,11 +66,13 @@ class ServerLimits:
     must not lock out the owner. A connection has `first_line_s` for its first whole line, with the
     token over TCP. Later it may be idle for `idle_s`, and is ended sooner if a new connection needs
     its place: clients open another one for their next request. `refusals` is the number of
-    connections of a listener that are being refused at the same time.
+    connections of a listener that are being refused at the same time, `each_user` that of one user
+    where there are several.
     """
 
     connections: int = 64
     tcp_connections: int = 32
+    each_user: int = 16
     refusals: int = 16
     first_line_s: float = 5.0
     idle_s: float = 60.0
@@ -73,11 +84,19 @@ class ServerLimits:
 class _Listener:
     """A listening socket with the connections it has accepted."""
 
-    def __init__(self, listener: socket.socket, limits: ServerLimits, *, local: bool) -> None:
+    def __init__(
+        self, listener: socket.socket, limits: ServerLimits, *, local: bool, for_all: bool = False
+    ) -> None:
         self.socket = listener
         self.local = local
-        self.open = Connections(limits.connections if local else limits.tcp_connections)
+        self._for_all = for_all
+        most = limits.connections if local else limits.tcp_connections
+        self.open = Connections(most, limits.each_user if for_all else 0)
         self.refused = Connections(limits.refusals)
+
+    def peer(self, connection: socket.socket) -> int:
+        """Returns the uid whose connections are counted apart, -1 where only one user may come."""
+        return unix_socket.peer_uid(connection) if self._for_all else -1
 
 
 def _unnoticed(is_idle: bool) -> None:
@@ -94,9 +113,12 @@ class Server:
         *,
         token: str = "",
         limits: ServerLimits | None = None,
+        door: UserAdmission | None = None,
     ) -> None:
         self._handler = handler
         self._path = socket_path
+        self._door = door
+        self._inodes: dict[Path, int] = {}
         self._token = token
         self._limits = limits or ServerLimits()
         self._owner = user_name(os.getuid())
@@ -116,9 +138,9 @@ class Server:
             self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             self._listeners.append(_Listener(listener, self._limits, local=False))
         try:
-            local = unix_socket.listen(self._path)
-            self._listeners.append(_Listener(local, self._limits, local=True))
-            self._inode = self._path.stat().st_ino
+            self._listen_here(self._path, for_all=False)
+            if self._door is not None:
+                self._listen_here(self._door.socket, for_all=True)
         except BaseException:
             self._close_listeners()
             raise
@@ -136,12 +158,18 @@ class Server:
             return
         self._start(self._serve_owner, connection, self._remote)
 
+    def _listen_here(self, path: Path, *, for_all: bool) -> None:
+        local = unix_socket.listen(path, for_all=for_all)
+        self._listeners.append(_Listener(local, self._limits, local=True, for_all=for_all))
+        self._inodes[path] = path.stat().st_ino
+
     def stop(self) -> None:
         """Closes all connections after a short wait for replies under way."""
         if self._wake is None:
             return
         # First of all, so that a client finds no controller instead of one that is about to end.
-        unix_socket.remove_socket(self._path, self._inode)
+        for path, inode in self._inodes.items():
+            unix_socket.remove_socket(path, inode)
         with self._wake as wake:
             wake.send(b"x")
             self._thread.join()
@@ -185,7 +213,7 @@ class Server:
 
     def _welcome(self, listener: _Listener, connection: socket.socket) -> None:
         """Serves or refuses a new connection in a thread of its own: a client must not block us."""
-        if listener.open.admit(connection):
+        if listener.open.admit(connection, listener.peer(connection)):
             self._start(partial(self._serve, listener), connection, listener.open)
         elif listener.refused.admit(connection):
             self._start(self._refuse, connection, listener.refused)
@@ -226,14 +254,24 @@ class Server:
 
     def _serve(self, listener: _Listener, connection: socket.socket) -> None:
         user = peer_user(connection) if listener.local else self._owner
-        if user != self._owner:
-            refusal = RequestRefused("controller", f"it belongs to user {self._owner}, not {user}")
+        why_not = self._why_not(user)
+        if why_not:
+            LOG.warning("refused: user %s connected: %s", user, why_not)
+            refusal = RequestRefused("controller", why_not)
             connection.settimeout(self._limits.send_s)
             connection.sendall(line_of_reply(refusal))
             return
         token = "" if listener.local else self._token
         waits = partial(listener.open.set_idle, connection)
         serve_connection(connection, self._handler, user, token, self._limits, waits)
+
+    def _why_not(self, user: str) -> str:
+        """Returns why a user is not served, empty if they are."""
+        if user == self._owner:
+            return ""
+        if self._door is not None:
+            return self._door.why_not(user)
+        return f"it belongs to user {self._owner}, not {user}"
 
 
 def serve_connection(

@@ -12,7 +12,7 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -23,6 +23,8 @@ from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.policy import name_of, spell
+from dovetail.live.access.shared_home import SharedHome
+from dovetail.live.access.user_list import StoredUsers, read_user_list
 from dovetail.live.controller.job_folders import JobFolders
 from dovetail.live.controller.node_monitor import awaits_nodes
 from dovetail.live.controller.watchdog import Watchdog, WatchdogPolicy
@@ -33,14 +35,20 @@ from dovetail.live.engines.engine import Engine, open_engine
 from dovetail.live.engines.engine_spec import EngineSpec
 from dovetail.live.engines.joined_engine import JoinSettings
 from dovetail.live.engines.local_engine import check_sockets
+from dovetail.live.engines.output_bound import shorten
+from dovetail.live.engines.shared_engine import SharedEngine
+from dovetail.live.jobs.lifecycle import TERMINAL
+from dovetail.live.jobs.output_path import output_of
 from dovetail.live.join.shared_folder import declare
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
-from dovetail.live.server.server import Server, user_name
+from dovetail.live.server.server import Handler, Server, UserAdmission, user_name
+from dovetail.live.server.user_guard import UserGuard
 from dovetail.live.serving.period import starting_meta
 from dovetail.live.serving.scheduler import JobLengths, Scheduler, build_scheduler
 from dovetail.live.serving.warm_up import warm_up
+from dovetail.live.shipping.shipping_store import ShippedJob, ShippingStore
 from dovetail.live.store.database import Database, EmptyStore
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.group_commit import GroupCommit
@@ -87,12 +95,27 @@ class UpRequest:
     join: JoinSettings = field(default_factory=JoinSettings)
     site: SiteSettings = field(default_factory=SiteSettings)
     jobs: str = ""
+    users: str = ""
+
+    @property
+    def folder(self) -> Folder:
+        """Returns the folder of the controller: a part of the home if several users share it."""
+        return SharedHome(self.home).folder if self.users else Folder(self.home)
+
+    @property
+    def engine_here(self) -> Engine:
+        """Returns the engine. Raises InputError."""
+        given = dict(self.options)
+        if self.users:
+            home = SharedHome(self.home)
+            return SharedEngine(self.engine, home, Path(self.users), given, self.site)
+        return open_engine(self.engine, self.folder.home, given, self.join, self.site)
 
 
 def check(request: UpRequest) -> None:
     """Raises InputError for a request that cannot work; starts nothing."""
     folder = _make_folder(request)
-    engine = _engine_of(request, folder)
+    engine = request.engine_here
     if engine.is_known:
         _check_policy(request, engine)
     folder.lock().release()
@@ -126,11 +149,6 @@ def _check_policy(request: UpRequest, engine: Engine) -> None:
         )
 
 
-def _engine_of(request: UpRequest, folder: Folder) -> Engine:
-    given = dict(request.options)
-    return open_engine(request.engine, folder.home, given, request.join, request.site)
-
-
 def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
     """Runs controllers until one is asked to stop. Raises InputError if the request cannot work.
 
@@ -142,7 +160,7 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
         lock = folder.lock()
         stack.callback(lock.release)
         _end_without(folder.home / "lock")
-        engine = _engine_of(request, folder)
+        engine = request.engine_here
         stack.callback(engine.close)
         _serve_once(request, folder, engine, ready)
         while engine.has_changed():
@@ -197,13 +215,23 @@ def _with_tenants(request: UpRequest, engine: Engine, now_s: float) -> Cluster:
 
 def _make_folder(request: UpRequest) -> Folder:
     """Makes and returns the folder of a cluster; makes nothing for a request that cannot work."""
-    folder = Folder(request.home)
+    folder, agents = request.folder, request.home
+    if request.users:
+        agents = SharedHome(request.home).agent
+        SharedHome(request.home).check(read_user_list(Path(request.users)).controller)
+        if request.jobs:
+            raise InputError(
+                "--jobs", "jobs of several users have theirs in HOME/jobs", "leave it out"
+            )
+    elif SharedHome(request.home).controller.is_dir():
+        what = "it is the folder of a cluster of several users"
+        raise InputError(str(request.home), what, "give --users FILE, or another --home")
     check_local(folder.home)
-    check_sockets(folder.home, EngineSpec.parse(request.engine))
+    check_sockets(agents, EngineSpec.parse(request.engine))
     folder.make()
-    if request.jobs:
+    if request.jobs and not request.join.ships:
         declare(folder.home, Path(request.jobs))
-    return Folder(request.home)
+    return request.folder
 
 
 def _check_new(folder: Folder) -> None:
@@ -256,7 +284,7 @@ def _control(
     with ExitStack() as stack:
         post = engine.connect(inbox.put)
         stack.callback(post.close)
-        folders = JobFolders(folder, store)
+        folders = JobFolders(folder, store, ships=engine.ships)
         world = LiveWorld(
             Edges(clock, inbox, post, folders, store),
             scheduler.state,
@@ -274,31 +302,54 @@ def _control(
             lengths.note(incoming)
             inbox.put(incoming)
 
-        cluster, policy = scheduler.options.cluster, scheduler.policy
+        users = StoredUsers(Path(request.users)) if request.users else None
         intake = Intake(
-            store.committer, clock=clock, cluster=cluster, put=put, home=folder.home, policy=policy
+            store.committer,
+            clock=clock,
+            cluster=scheduler.options.cluster,
+            put=put,
+            home=folder.home if users is None else request.home,
+            policy=scheduler.policy,
+            submitted_max=_submitted_max(users),
         )
-        pong = PingReply(
-            pid=os.getpid(),
-            epoch=recovered.epoch,
-            version=__version__,
-            policy=spell(scheduler.policy),
-            engine=request.engine,
-            forecast=scheduler.options.forecast,
-            now_s=clock.now(),
-            speed=engine.speed,
-        )
+        pong = _pong(request, recovered.epoch, scheduler, clock.now(), engine.speed)
         info = ServerInfo(pong, folder, engine.paced)
         handler = RequestHandler(info, intake, lambda: world.status, clock.now)
-        server = Server(handler, folder.socket, token=folder.token() if request.listen else "")
+        server = _server(request, folder, handler, users)
         stack.callback(server.stop)
         server.start(request.listen)
+        if engine.ships:
+            engine.ship_through(_shipping_store(request, folder, world, engine.names))
+            stack.callback(engine.ship_through, None)
         stack.enter_context(_serving_engine(engine, server, intake))
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
         ready(server)
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
         run_loop(world, WatchdogPolicy(scheduler.policy, watchdog), memory=world.memory)
         LOG.info("controller %d ends as requested", recovered.epoch)
+
+
+def _shipping_store(
+    request: UpRequest, folder: Folder, world: LiveWorld, names: Sequence[str]
+) -> ShippingStore:
+    """Returns what keeps the files that nodes ship in the folders of jobs."""
+
+    def find(number: int) -> ShippedJob | None:
+        with StoreReader(folder.store) as reader:
+            job = reader.job(number)
+        if job is None:
+            return None
+        output = output_of(job.spec, number, folder.job(number))
+        return ShippedJob(job.record.state in TERMINAL, output)
+
+    def is_awaited(node: int) -> bool:
+        status = world.status
+        if status is None:
+            return True
+        return not any(n.node == node and n.lost_s <= status.now_s for n in status.nodes)
+
+    bound = request.site.output_bytes_max, shorten
+    return ShippingStore(folder.jobs, find, is_awaited, lambda node: names[node], bound)
 
 
 @contextmanager
@@ -339,6 +390,40 @@ def _rules_of(request: UpRequest, engine: Engine) -> Rules:
         leases_s=engine.leases_s,
         reclaim_idle_s=request.site.reclaim_idle_s,
     )
+
+
+def _pong(
+    request: UpRequest, epoch: int, scheduler: Scheduler, now_s: float, speed: float
+) -> PingReply:
+    return PingReply(
+        pid=os.getpid(),
+        epoch=epoch,
+        version=__version__,
+        policy=spell(scheduler.policy),
+        engine=request.engine,
+        forecast=scheduler.options.forecast,
+        now_s=now_s,
+        speed=speed,
+    )
+
+
+def _submitted_max(users: StoredUsers | None) -> Callable[[str], int]:
+    """Returns how many jobs each user may have in the queue, as a function of their name."""
+    return lambda user: 0 if users is None else users.users().most_submitted(user)
+
+
+def _server(
+    request: UpRequest, folder: Folder, handler: Handler, users: StoredUsers | None
+) -> Server:
+    """Returns the server; with users it also listens where everybody may connect."""
+    token = folder.token() if request.listen else ""
+    if users is None:
+        return Server(handler, folder.socket, token=token)
+    guard = UserGuard(handler, users.users, folder.store)
+    door = UserAdmission(
+        SharedHome(request.home).socket, lambda user: users.users().why_not_admitted(user)
+    )
+    return Server(guard, folder.socket, token=token, door=door)
 
 
 def _scheduler(

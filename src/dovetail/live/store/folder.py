@@ -26,15 +26,19 @@ _OWNER_ONLY = 0o700
 
 
 class Folder:
-    """The paths in the folder `home`. Nothing is created but by the methods that say so."""
+    """The paths in the folder `home`. Nothing is created but by the methods that say so.
 
-    def __init__(self, home: Path) -> None:
+    In a cluster of several users the agents make the folders of jobs, below `jobs`.
+    """
+
+    def __init__(self, home: Path, jobs: Path | None = None) -> None:
         self.home = home.expanduser().absolute()
+        self.shared = shared_folder(self.home) if jobs is None else None
+        self.jobs = jobs or (self.shared.path if self.shared else self.home / "jobs")
+        self.has_users = jobs is not None
         self.store = self.home / "store.db"
         self.socket = self.home / "api.sock"
         self.log = self.home / "controller.log"
-        self.shared = shared_folder(self.home)
-        self.jobs = self.shared.path if self.shared is not None else self.home / "jobs"
         self._token = self.home / "token"
         self._lock = self.home / "lock"
 

@@ -64,7 +64,8 @@ class Intake:
     """Accepts submits and requests, and passes them to `put`, the controller's inbox.
 
     It refuses jobs whose output would go into `home`, the folder of the cluster, and those with
-    wishes that `policy` ignores.
+    wishes that `policy` ignores. `submitted_max` is the most jobs of a user that may be live, 0 for
+    no limit.
     """
 
     def __init__(
@@ -76,7 +77,9 @@ class Intake:
         put: Callable[[Incoming], None],
         home: Path | None = None,
         policy: Policy | None = None,
+        submitted_max: Callable[[str], int] = lambda user: 0,
     ) -> None:
+        self._submitted_max = submitted_max
         self._committer = committer
         self._clock = clock
         self._cluster = cluster
@@ -106,6 +109,7 @@ class Intake:
         # is repeated.
         digest = _digest("submit", [plain(s) for s in owned])
         settled = [self._settled(s) for s in owned]
+        most = self._submitted_max(user)
 
         def work(db: sqlite3.Connection) -> tuple[tuple[int, ...], list[StoredJob]]:
             # The key is looked up in the transaction that stores it: of two threads with the same
@@ -114,6 +118,8 @@ class Intake:
             if earlier is not None:
                 return earlier, []
             firsts, specs = _expanded(db, settled)
+            if most:
+                _check_count(db, user, len(specs), most)
             accepted = add_jobs(db, specs, self._clock.now())
             _store_answer(db, key, "submit", digest, firsts)
             return firsts, accepted
@@ -221,6 +227,18 @@ class Intake:
             check_topology(where, self._cluster, spec)
         if spec.gpus > room_for(self._cluster, spec):
             raise InputError(where, *no_room(self._cluster, spec))
+
+
+def _check_count(db: sqlite3.Connection, user: str, more: int, most: int) -> None:
+    """Raises InputError if a user would have too many jobs that are not over."""
+    rows = db.execute("SELECT state, jobs FROM job_counts WHERE user = ?", (user,)).fetchall()
+    live = sum(jobs for column, jobs in rows if state_of(column) not in TERMINAL)
+    if live + more > most:
+        raise InputError(
+            "submit",
+            f"{more} more would be {live + more} jobs of user {user} at once, over {most}",
+            "wait until some are over, or cancel some",
+        )
 
 
 def _expanded(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +19,26 @@ def open_private(path: Path, flags: int) -> int:
         if error.errno == errno.ELOOP:
             raise _link_refused(path) from None
         raise
+
+
+def open_owned(path: Path, uid: int = -1, flags: int = os.O_RDONLY) -> int:
+    """Opens a plain file, and nothing else. Raises OSError.
+
+    With a `uid` only a file of that user is opened, by whatever links it is reached: who reads
+    or writes for another user must be able to do no more than that user may.
+    """
+    seen = os.open(path, os.O_PATH | os.O_CLOEXEC | (flags & os.O_NOFOLLOW))
+    try:
+        status = os.fstat(seen)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "is no plain file", str(path))
+        if uid >= 0 and status.st_uid != uid:
+            raise OSError(errno.EPERM, "belongs to another user", str(path))
+        # Once more by what was looked at: the path may lead elsewhere by now.
+        again = flags & ~os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return os.open(f"/proc/self/fd/{seen}", again)
+    finally:
+        os.close(seen)
 
 
 def make_private_folder(path: Path) -> None:

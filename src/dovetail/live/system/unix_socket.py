@@ -1,4 +1,4 @@
-"""Unix sockets for one user: the mode of the file admits, the kernel names the peer."""
+"""Unix sockets: the mode of the file admits its owner or all, the kernel names the peer."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def check_path(path: Path) -> None:
         )
 
 
-def listen(path: Path) -> socket.socket:
-    """Returns a socket that listens on a path for its owner alone. Raises InputError.
+def listen(path: Path, *, for_all: bool = False) -> socket.socket:
+    """Returns a socket that listens on a path, for its owner alone or for all. Raises InputError.
 
     A file that is there was left by a process that is gone: the lock of the folder is ours.
     """
     check_path(path)
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
+    before = os.umask(0o111 if for_all else 0o177)
     try:
         listener.bind(os.fspath(path))
     except OSError:
