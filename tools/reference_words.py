@@ -32,6 +32,7 @@ END_REASONS = {
 }
 
 START_REASONS = {
+    "AgentWaits": "`CONFIGURING`: its files are on their way, its folder hangs, or a prolog runs",
     "GpuMemoryHeld": "`CONFIGURING`: the driver has not yet freed the memory of an earlier worker",
 }
 

@@ -173,7 +173,9 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, how: AgentOpt
     from dovetail.live.engines.open_nodes import open_nodes
     from dovetail.live.engines.site_scripts import FILE as SITE
     from dovetail.live.engines.site_scripts import write_site
+    from dovetail.live.join.dial import carry_files
     from dovetail.live.node.transport import EventLoop
+    from dovetail.live.shipping.shipper import Shipper
     from dovetail.live.system.daemon import log
 
     joined, number = None, _stored_number(folder)
@@ -187,6 +189,9 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, how: AgentOpt
         nodes = open_nodes(folder, [place], [devices], loop, boot_s, log, first=number, leased=True)
         stack.callback(nodes.close)
         joiner = replace(joiner, is_busy=lambda: bool(nodes.alive))
+        shipper = Shipper(folder / "jobs", lambda: carry_files(joiner.word), log)
+        stack.callback(shipper.close)
+        nodes.carry_files(shipper)
 
         def on_join(joined: JoinedNode) -> None:
             nodes.move_to(how.host or joined.host)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 OUTPUT_BYTES_MIN = 64 << 10
 IDLE_S_MIN = 60.0
+NOT_SHARED = "none"
 F = TypeVar("F", bound=Callable[..., object])
 _OPTIONS = (
     click.option(
@@ -35,7 +36,7 @@ _OPTIONS = (
         "--jobs",
         default="",
         metavar="DIR",
-        help="Folder that all nodes share, for the folders of jobs. [default: none is shared]",
+        help="Folder that nodes share, for those of jobs; none: files travel. [default: HOME/jobs]",
     ),
     click.option(
         "--health-check",
@@ -171,7 +172,7 @@ def join_settings(texts: SiteTexts) -> JoinSettings:
     least_s = Rules().lease_s_min
     if lease_s < least_s:
         raise InputError(f"--lease {lease}", f"it is 0 or at least {least_s:g}s")
-    return JoinSettings(texts["gate"], lease_s, lease)
+    return JoinSettings(texts["gate"], lease_s, lease, texts["jobs"] == NOT_SHARED)
 
 
 def _idle_s(text: str) -> float:

@@ -26,7 +26,13 @@ from dovetail.cli.cluster_options import (
     shown_option,
 )
 from dovetail.cli.options import belief_options
-from dovetail.cli.site_options import join_settings, site_options, site_settings, site_words
+from dovetail.cli.site_options import (
+    NOT_SHARED,
+    join_settings,
+    site_options,
+    site_settings,
+    site_words,
+)
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
@@ -130,7 +136,7 @@ def up(
     site, of_run = up_options.with_recalled(last, texts)
     share, join = allow_sharing_between_users, join_settings(site)
     nodes = site_settings(site, engine)
-    jobs = str(Path(site["jobs"]).expanduser().absolute()) if site["jobs"] else ""
+    jobs = _jobs_folder(site["jobs"], engine)
     users = str(Path(users).absolute()) if users else ""
     request = UpRequest(home, policy, engine, of_run, listen, share, join, nodes, jobs, users)
     _check(request, report_fd)
@@ -143,6 +149,15 @@ def up(
             _serve(request, as_json)
     else:
         _start(request, as_json)
+
+
+def _jobs_folder(text: str, engine: str) -> str:
+    """Returns where the folders of jobs are to be, as all processes find it. Raises InputError."""
+    from dovetail.live.engines.engine_spec import EngineSpec
+
+    if text == NOT_SHARED and not EngineSpec.parse(engine).joins:
+        raise InputError("--jobs none", "all nodes are this machine", "leave it out")
+    return text if text in ("", NOT_SHARED) else str(Path(text).expanduser().absolute())
 
 
 def _check(request: UpRequest, report_fd: int) -> None:

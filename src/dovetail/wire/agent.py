@@ -68,7 +68,9 @@ class StartWorker(OnGpus):
     that it may use and `memory_bytes` the most it may hold of each (0: no bound). `rank`,
     `world_size`, `local_rank`, `group_rank` (of the node, among `group_world_size`) and `master`
     are torchrun's, for plain processes, which see `local_gpus`. With `trains` its checkpoints are
-    in the subfolder of `lineage`.
+    in the subfolder of `lineage`. With `ships` no folder is shared: the job's is one of the node's
+    own, from which files travel (`wire.shipping`), and a worker that starts `from_checkpoint`, with
+    no other to take the state from, needs the newest one, as far as is known of `saved_step`.
     """
 
     job: int
@@ -106,6 +108,9 @@ class StartWorker(OnGpus):
     nodes: tuple[str, ...] = ()
     tasks_on_nodes: tuple[int, ...] = ()
     script: str = ""
+    ships: bool = False
+    saved_step: int = -1
+    from_checkpoint: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,15 @@ class Enter:
 
 
 @dataclass(frozen=True, slots=True)
+class CarryFiles:
+    """The agent of a node that has joined opens its connection for files (`wire.shipping`)."""
+
+    version: str
+    node: str
+    secret: str
+
+
+@dataclass(frozen=True, slots=True)
 class Welcome:
     """The peer is admitted; an agent serves the node of this number, as the site has set it.
 
@@ -92,11 +101,11 @@ class JoinRefused:
     mend: str = ""
 
 
-ENTRANCES: Codec[Join | Enter | FolderChecked] = Codec(
-    {"Join": Join, "Enter": Enter, "FolderChecked": FolderChecked}
+ENTRANCES: Codec[Join | Enter | FolderChecked | CarryFiles] = Codec(
+    {"Join": Join, "Enter": Enter, "FolderChecked": FolderChecked, "CarryFiles": CarryFiles}
 )
 ANSWERS: Codec[Welcome | JoinRefused | CheckFolder] = Codec(
     {"Welcome": Welcome, "JoinRefused": JoinRefused, "CheckFolder": CheckFolder}
 )
 FOLDERS_SINCE = 4
-"""The first version whose agents can show which folder they have."""
+"""The first version whose agents can show which folder they have, or carry files without one."""

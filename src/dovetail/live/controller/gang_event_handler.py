@@ -134,6 +134,8 @@ class GangEventHandler:
         if step > job.record.saved_step:
             saved_s = self.tables.done_s(job.row)
             self.jobs.write(job, replace(job.record, saved_step=step, saved_s=saved_s))
+            if self.gangs.of(job).roster.launch.ships:
+                self.gangs.update_restarts(job)
 
     def _finished(self, job: LiveJob, samples: int) -> None:
         if samples >= 0 and job.is_placed:

@@ -31,9 +31,9 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 class JobFolders:
     """Makes launches, and is the journal of the controller: a write first makes owed folders."""
 
-    def __init__(self, folder: Folder, journal: Journal) -> None:
+    def __init__(self, folder: Folder, journal: Journal, *, ships: bool = False) -> None:
         self._folder, self._journal = folder, journal
-        self._launch = launcher_in(folder.jobs, has_users=folder.has_users)
+        self._launch = launcher_in(folder.jobs, ships=ships, has_users=folder.has_users)
         self._owed: dict[int, JobSpec] = {}
         self._stranded: dict[int, frozenset[int]] = {}
 

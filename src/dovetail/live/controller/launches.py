@@ -15,8 +15,12 @@ SHELL = ("/bin/sh",)
 """The interpreter of a script whose first line has none."""
 
 
-def launcher_in(folder: Path, *, has_users: bool = False) -> Callable[[int, JobSpec], StartWorker]:
+def launcher_in(
+    folder: Path, *, ships: bool = False, has_users: bool = False
+) -> Callable[[int, JobSpec], StartWorker]:
     """Returns the function that makes launches; `folder` has a folder for each job by number.
+
+    With `ships` nodes have folders of their own instead, and files travel.
 
     A script is the file `script` there, run by the interpreter of its first line. With users its
     text travels, since the folder is its owner's.
@@ -43,6 +47,7 @@ def launcher_in(folder: Path, *, has_users: bool = False) -> Callable[[int, JobS
             container_image=spec.container_image,
             container_mounts=spec.container_mounts,
             retries=spec.retries,
+            ships=ships,
             script=spec.script if has_users else "",
         )
 

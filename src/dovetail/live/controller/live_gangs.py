@@ -55,14 +55,19 @@ class LiveGangs:
         return job.gang
 
     def update_restarts(self, job: LiveJob) -> None:
-        """Passes the number of restarts, and the lineage, to the workers that start from now on."""
+        """Passes the number of restarts, and the lineage, to the workers that start from now on.
+
+        Where checkpoints travel, also the newest of them.
+        """
         gang, restarts = self.of(job), job.record.restarts
+        ships = gang.roster.launch.ships
         environment = with_restarts(gang.roster.launch.environment, job.spec, restarts)
         gang.roster.launch = replace(
             gang.roster.launch,
             environment=environment,
             restarts=restarts,
             lineage=job.record.lineage,
+            saved_step=job.record.saved_step if ships else -1,
         )
 
     def touch(self, job: LiveJob) -> None:

@@ -12,6 +12,7 @@ from dovetail.live.engines.engine_spec import EngineSpec
 from dovetail.live.engines.joined_engine import JoinedEngine, JoinSettings
 from dovetail.live.engines.local_engine import LocalEngine
 from dovetail.live.join.gate import ClientServer
+from dovetail.live.shipping.shipping_store import ShippingStore
 from dovetail.wire.agent import AgentOrder
 from dovetail.wire.site import AS_USUAL, SiteSettings
 
@@ -62,6 +63,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def ships(self) -> bool:
+        """True if nodes share no folder, so that files of jobs travel through the agents."""
+        ...
+
+    @property
     def identity(self) -> str:
         """Returns what an engine must have in common with that of jobs which are under way."""
         ...
@@ -89,6 +95,10 @@ class Engine(Protocol):
 
     def serve_clients(self, serve: ClientServer | None) -> None:
         """Hands clients of other machines over from now on; None refuses them."""
+        ...
+
+    def ship_through(self, store: ShippingStore | None) -> None:
+        """Keeps what nodes ship in a store from now on; None refuses them."""
         ...
 
     def stop_agents(self, *, end: bool) -> None:

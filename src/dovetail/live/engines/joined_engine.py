@@ -24,8 +24,10 @@ from dovetail.live.join.gate import BACKLOG, ClientServer, Gate
 from dovetail.live.join.identity import ControllerIdentity
 from dovetail.live.join.shared_folder import shared_folder
 from dovetail.live.join.word import CLIENT, JoinWord
+from dovetail.live.shipping.shipping_server import ShippingServer
+from dovetail.live.shipping.shipping_store import ShippingStore
 from dovetail.live.system.private_file import make_private_folder
-from dovetail.wire.agent import AgentOrder
+from dovetail.wire.agent import AgentOrder, AgentReport
 from dovetail.wire.site import AS_USUAL, SiteSettings
 
 LOG = logging.getLogger(__name__)
@@ -46,12 +48,13 @@ class JoinSettings:
     """Where nodes reach the controller (HOST or HOST:PORT, empty: by this machine's name), and
     the lease of nodes: how long workers may run without a controller.
 
-    `lease` is `lease_s` as the user wrote it.
+    `lease` is `lease_s` as the user wrote it. With `ships` nodes share no folder.
     """
 
     gate: str = ""
     lease_s: float = LEASE_S
     lease: str = "10m"
+    ships: bool = False
 
 
 class JoinedEngine:
@@ -76,6 +79,12 @@ class JoinedEngine:
         self._registry = NodeRegistry(self._home / "nodes" / "registry.json")
         self._gate: Gate | None = None
         self._loop: StarterLoop | None = None
+        self._shipping: tuple[ShippingStore, ShippingServer] | None = None
+
+    @property
+    def ships(self) -> bool:
+        """True if nodes share no folder, so that files of jobs travel through the agents."""
+        return self._options.ships
 
     @property
     def cluster(self) -> Cluster:
@@ -162,9 +171,14 @@ class JoinedEngine:
     def _open_gate(self) -> Gate:
         if self._gate is None:
             self._identity = ControllerIdentity.of(self._home / "gate")
-            listener, shared = self._listen(), shared_folder(self._home)
+            shared = None if self.ships else shared_folder(self._home)
             self._gate = Gate(
-                listener, self._identity, self._registry, shared=shared, site=self._site
+                self._listen(),
+                self._identity,
+                self._registry,
+                shared=shared,
+                ships=self.ships,
+                site=self._site,
             )
         return self._gate
 
@@ -210,10 +224,30 @@ class JoinedEngine:
         def changed() -> None:
             put(NodesChanged())
 
+        def take(incoming: Incoming) -> None:
+            said = incoming.said if isinstance(incoming, AgentReport) else None
+            if self._shipping is not None and said is not None and said.saved is not None:
+                assert isinstance(incoming, AgentReport)
+                self._shipping[0].note_saved(incoming.node, said.job, said.saved.step)
+            put(incoming)
+
         self._registry.on_change = changed
-        self._gate.report_to(put)
+        self._gate.report_to(take)
         self._loop.report_to(put, self.names)
-        return GatePost(self._gate)
+        return GatePost(self._gate, self._allow)
+
+    def ship_through(self, store: ShippingStore | None) -> None:
+        """Keeps what nodes ship in a store from now on; None refuses them."""
+        if self._shipping is not None:
+            self._shipping[1].close()
+        self._shipping = None if store is None else (store, ShippingServer(store))
+        if self._gate is not None:
+            self._gate.serve_files(None if self._shipping is None else self._shipping[1].serve)
+
+    def _allow(self, node: int, order: AgentOrder) -> None:
+        """Lets a node ship files of the job that it is ordered to start a worker of."""
+        if order.start is not None and order.start.ships and self._shipping is not None:
+            self._shipping[0].allow(node, order.start.job)
 
     def serve_clients(self, serve: ClientServer | None) -> None:
         """Hands clients that enter through the gate over from now on; None refuses them."""
@@ -245,11 +279,12 @@ class JoinedEngine:
 class GatePost:
     """The gate as the `Post` of one controller: closing it leaves the gate open."""
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, gate: Gate, before: Callable[[int, AgentOrder], None]) -> None:
+        self._gate, self._before = gate, before
 
     def send(self, node: int, order: AgentOrder) -> None:
         """Sends an order to the agent of a node."""
+        self._before(node, order)
         self._gate.send(node, order)
 
     def close(self) -> None:

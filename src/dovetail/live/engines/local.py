@@ -9,6 +9,7 @@ import selectors
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from dovetail.core.errors import DovetailError
@@ -36,6 +37,7 @@ from dovetail.live.node.fence import Fence
 from dovetail.live.node.lease import Lease
 from dovetail.live.node.rendezvous_addresses import LOOPBACK, RendezvousAddresses
 from dovetail.live.node.transport import EventLoop
+from dovetail.live.shipping.shipper import Shipper
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, FromWorker
@@ -74,6 +76,7 @@ class LocalProcessSettings(ProcessSettings):
         host: str = LOOPBACK,
         scripts: JobScripts | None = None,
     ) -> None:
+        self.shipper: Shipper | None = None
         self._lease, self.host, self._scripts = lease, host, scripts
         self._devices, self._socket, self._groups = devices, socket, groups
         self._release, self._containers = release, Containers(socket)
@@ -88,6 +91,8 @@ class LocalProcessSettings(ProcessSettings):
         runtime of its container. Raises LaunchError where there is none.
         """
         waits = self._scripts.must_wait(order) if self._scripts is not None else ""
+        if not waits and order.ships and self.shipper is not None:
+            waits = self.shipper.must_wait(order)
         if waits:
             return waits
         busy = self._release.held(order.all_gpus) if self._release is not None else ()
@@ -337,6 +342,8 @@ class LocalNodes:
         self._launchers: list[ProcessLauncher] = []
         self._addressed: list[tuple[LocalProcessSettings, RendezvousAddresses]] = []
         self.agents: list[Agent] = []
+        self._shipper: Shipper | None = None
+        self._kept_back: list[AgentReport] = []
         for node, (folder, have) in enumerate(zip(folders, devices, strict=True), start=first):
             self._open(node, folder, have)
 
@@ -400,6 +407,12 @@ class LocalNodes:
         for health in self._healths:
             health.watch_folder(shared)
 
+    def carry_files(self, shipper: Shipper) -> None:
+        """Ships files of jobs from now on, where orders say that no folder is shared."""
+        self._shipper = shipper
+        for setting, _ in self._addressed:
+            setting.shipper = shipper
+
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
         """Passes an order to the agent of a node."""
         place = node - self._first
@@ -407,6 +420,8 @@ class LocalNodes:
             return []
         if order.warn is not None:
             self._launchers[place].warn(order.warn.job, order.warn.worker, order.warn.text)
+        if order.start is not None and order.start.ships and self._shipper is not None:
+            order = replace(order, start=self._shipper.localized(order.start))
         return self.agents[place].handle(order, now)
 
     def tick(self, now: float) -> list[AgentReport]:
@@ -414,6 +429,8 @@ class LocalNodes:
         for hub in self._hubs:
             hub.tick()
         ticked = [report for agent in self.agents for report in agent.tick(now)]
+        if self._shipper is not None:
+            ticked = self._with_output_first(ticked, self._shipper)
         # Polling for ends reads the last messages of workers, which are reported first.
         reports, self._reports = self._reports, []
         self._bound.tick(
@@ -424,6 +441,16 @@ class LocalNodes:
         pairs = zip(self._healths, self._launchers, strict=True)
         idle = [r for health, launcher in pairs for r in health.idle(launcher.living)]
         return [*found, *reports, *ticked, *idle]
+
+    def _with_output_first(self, reports: list[AgentReport], shipper: Shipper) -> list[AgentReport]:
+        """Returns reports, without ends of workers whose last output is still on its way."""
+        shipper.note_living(frozenset(job for _, job, _ in self.alive))
+        due, reports = [*self._kept_back, *reports], []
+        self._kept_back = []
+        for report in due:
+            late = report.ended is not None and shipper.keeps_back(report.ended.job)
+            (self._kept_back if late else reports).append(report)
+        return reports
 
     def heartbeats(self, now: float) -> list[AgentReport]:
         """Returns the signs of life of all agents."""

@@ -29,6 +29,7 @@ from dovetail.live.engines.site_scripts import FILE as SITE
 from dovetail.live.engines.site_scripts import write_site
 from dovetail.live.join.gate import ClientServer
 from dovetail.live.node.agent_link import AgentLink
+from dovetail.live.shipping.shipping_store import ShippingStore
 from dovetail.live.system.file_lock import is_locked
 from dovetail.live.system.private_file import check_home, make_private_folder
 from dovetail.live.system.unix_socket import check_path
@@ -110,6 +111,8 @@ class LocalEngine:
     `paced` is True if workers are clocks, so that only paced jobs can run. Raises InputError.
     """
 
+    ships = False
+
     def __init__(
         self,
         text: str,
@@ -137,6 +140,9 @@ class LocalEngine:
     def has_changed(self) -> bool:
         """Returns False."""
         return False
+
+    def ship_through(self, store: ShippingStore | None) -> None:
+        """Does nothing: all nodes are this machine."""
 
     def serve_clients(self, serve: ClientServer | None) -> None:
         """Does nothing: clients of this machine use the controller's own sockets."""

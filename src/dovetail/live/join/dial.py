@@ -20,6 +20,7 @@ from dovetail.wire.connection import LineConnection
 from dovetail.wire.join import (
     ANSWERS,
     ENTRANCES,
+    CarryFiles,
     CheckFolder,
     Enter,
     FolderChecked,
@@ -109,6 +110,27 @@ def enter(word: JoinWord, timeout_s: float = TIMEOUT_S) -> GateStream:
         link.close()
         raise
     return link
+
+
+def carry_files(path: Path) -> LineConnection:
+    """Returns the connection for files of the node of a join word. Raises OSError."""
+    try:
+        word = JoinWord.read(path)
+        link = called(word.host, word.port, word.fingerprint, TIMEOUT_S)
+    except InputError as error:
+        raise ConnectionError(str(error)) from None
+    try:
+        lines = LineConnection(link)
+        carry = CarryFiles(__version__, word.name, word.secret)
+        lines.send(ENTRANCES.encode(carry), TIMEOUT_S)
+        _admitted(_answer_of(lines.read_line(TIMEOUT_S)))
+    except NodeRefused as refused:
+        link.close()
+        raise ConnectionError(str(refused)) from None
+    except BaseException:
+        link.close()
+        raise
+    return lines
 
 
 def _admitted(answer: Welcome | JoinRefused | CheckFolder) -> Welcome:

@@ -36,6 +36,7 @@ from dovetail.wire.join import (
     ENTRANCES,
     FOLDERS_SINCE,
     SERVED,
+    CarryFiles,
     CheckFolder,
     Enter,
     FolderChecked,
@@ -66,6 +67,8 @@ SITE_SINCE = 4
 
 ClientServer = Callable[[socket.socket], None]
 """Serves a client that has entered, without waiting for it."""
+FileServer = Callable[[int, socket.socket], None]
+"""Serves the connection for the files of a node, without waiting for it."""
 
 
 class NodeAdmission(Protocol):
@@ -116,6 +119,7 @@ class Gate(PostThread):
         *,
         alive_s: float = ALIVE_S,
         shared: SharedFolder | None = None,
+        ships: bool = False,
         site: SiteSettings = AS_USUAL,
     ) -> None:
         super().__init__("gate")
@@ -126,6 +130,8 @@ class Gate(PostThread):
         self._found: deque[Callable[[], None]] = deque()
         self._put: Callable[[Incoming], None] = lambda incoming: None
         self._serve_client: ClientServer | None = None
+        self._ships = ships
+        self._serve_files: FileServer = _no_files
         self._strangers: list[_Stranger] = []
         self._nodes: dict[int, _NodeChannel] = {}
         self._changed = threading.Condition()
@@ -147,6 +153,10 @@ class Gate(PostThread):
     def serve_clients(self, serve: ClientServer | None) -> None:
         """Hands connections of clients over from now on; None refuses them."""
         self._serve_client = serve
+
+    def serve_files(self, serve: FileServer | None) -> None:
+        """Hands connections that carry files of a node over from now on; None refuses them."""
+        self._serve_files = serve or _no_files
 
     def joined(self) -> dict[int, str]:
         """Returns the nodes whose agents are connected: number and name."""
@@ -245,6 +255,8 @@ class Gate(PostThread):
             self._refuse(stranger, "it says twice who it is")
         elif isinstance(entrance, Enter):
             self._enter(stranger, entrance)
+        elif isinstance(entrance, CarryFiles):
+            self._carry(stranger, entrance)
         else:
             self._join(stranger, entrance)
 
@@ -289,6 +301,19 @@ class Gate(PostThread):
 
     # Agents.
 
+    def _carry(self, stranger: _Stranger, carry: CarryFiles) -> None:
+        if not self._is_secret(carry.node, carry.secret):
+            self._refuse(stranger, f"the secret of node {carry.node[:64]!r} is wrong")
+            return
+        numbers = [known.number for known in self._nodes.values() if known.name == carry.node]
+        if not numbers or self._serve_files is _no_files:
+            self._refuse(stranger, f"node {carry.node}: no files are served yet", "try again")
+            return
+        stranger.channel.send(ANSWERS.encode(Welcome(__version__, numbers[0])))
+        stranger.channel.release()
+        self._leave(stranger)
+        self._serve_files(numbers[0], stranger.link.link)
+
     def _join(self, stranger: _Stranger, join: Join) -> None:
         # The secret first: a stranger learns nothing about versions or names.
         if not self._is_secret(join.node, join.secret):
@@ -297,6 +322,12 @@ class Gate(PostThread):
         if join.wire not in SERVED:
             why = f"agent {join.version} speaks wire {join.wire}, not {SERVED[0]} or {SERVED[-1]}"
             self._refuse(stranger, f"node {join.node}: {why}", f"install dovetail {__version__}")
+            return
+        if self._ships and join.wire < FOLDERS_SINCE:
+            why = f"node {join.node}: agent {join.version} cannot carry files"
+            self._refuse(
+                stranger, why, f"install dovetail {__version__}, or share a folder: --jobs"
+            )
             return
         if self._shared is None or join.wire < FOLDERS_SINCE:
             self._admit(stranger, join)
@@ -416,6 +447,11 @@ class Gate(PostThread):
             if self._is_news(known.name, "disconnected"):
                 LOG.warning("node %s is disconnected", known.name)
             self._put(NodeLost(known.number))
+
+
+def _no_files(node: int, link: socket.socket) -> None:
+    """Closes a connection: no controller serves files now."""
+    link.close()
 
 
 def _ignore(result: str) -> None:

@@ -21,6 +21,8 @@ CLOSED = "ReqNodeNotAvail"
 UNWRITABLE = "StorageUnavailable"
 GPU_MEMORY_HELD = "GpuMemoryHeld"
 """The reason of a starting job that waits for the driver to free GPU memory."""
+AGENT_WAITS = "AgentWaits"
+"""Its agent cannot start it yet: its files are on their way, or a script of the site runs."""
 MEMORY = "memory"
 """A word of why a start is deferred, if it is for that."""
 WANTS_GPUS = ("None", "Resources", "Priority")
@@ -112,6 +114,8 @@ def reason_code(job: StoredJob, index: SnapshotIndex) -> str:
     deferred = run.deferred if record.state is State.CONFIGURING and run is not None else ()
     if any(MEMORY in why for why in deferred):
         return GPU_MEMORY_HELD
+    if deferred:
+        return AGENT_WAITS
     if record.state is not State.PENDING:
         return record.reason
     if record.held:

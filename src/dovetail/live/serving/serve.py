@@ -12,7 +12,7 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -35,7 +35,10 @@ from dovetail.live.engines.engine import Engine, open_engine
 from dovetail.live.engines.engine_spec import EngineSpec
 from dovetail.live.engines.joined_engine import JoinSettings
 from dovetail.live.engines.local_engine import check_sockets
+from dovetail.live.engines.output_bound import shorten
 from dovetail.live.engines.shared_engine import SharedEngine
+from dovetail.live.jobs.lifecycle import TERMINAL
+from dovetail.live.jobs.output_path import output_of
 from dovetail.live.join.shared_folder import declare
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import PingReply
@@ -45,6 +48,7 @@ from dovetail.live.server.user_guard import UserGuard
 from dovetail.live.serving.period import starting_meta
 from dovetail.live.serving.scheduler import JobLengths, Scheduler, build_scheduler
 from dovetail.live.serving.warm_up import warm_up
+from dovetail.live.shipping.shipping_store import ShippedJob, ShippingStore
 from dovetail.live.store.database import Database, EmptyStore
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.group_commit import GroupCommit
@@ -225,7 +229,7 @@ def _make_folder(request: UpRequest) -> Folder:
     check_local(folder.home)
     check_sockets(agents, EngineSpec.parse(request.engine))
     folder.make()
-    if request.jobs:
+    if request.jobs and not request.join.ships:
         declare(folder.home, Path(request.jobs))
     return request.folder
 
@@ -280,7 +284,7 @@ def _control(
     with ExitStack() as stack:
         post = engine.connect(inbox.put)
         stack.callback(post.close)
-        folders = JobFolders(folder, store)
+        folders = JobFolders(folder, store, ships=engine.ships)
         world = LiveWorld(
             Edges(clock, inbox, post, folders, store),
             scheduler.state,
@@ -314,12 +318,38 @@ def _control(
         server = _server(request, folder, handler, users)
         stack.callback(server.stop)
         server.start(request.listen)
+        if engine.ships:
+            engine.ship_through(_shipping_store(request, folder, world, engine.names))
+            stack.callback(engine.ship_through, None)
         stack.enter_context(_serving_engine(engine, server, intake))
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
         ready(server)
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
         run_loop(world, WatchdogPolicy(scheduler.policy, watchdog), memory=world.memory)
         LOG.info("controller %d ends as requested", recovered.epoch)
+
+
+def _shipping_store(
+    request: UpRequest, folder: Folder, world: LiveWorld, names: Sequence[str]
+) -> ShippingStore:
+    """Returns what keeps the files that nodes ship in the folders of jobs."""
+
+    def find(number: int) -> ShippedJob | None:
+        with StoreReader(folder.store) as reader:
+            job = reader.job(number)
+        if job is None:
+            return None
+        output = output_of(job.spec, number, folder.job(number))
+        return ShippedJob(job.record.state in TERMINAL, output)
+
+    def is_awaited(node: int) -> bool:
+        status = world.status
+        if status is None:
+            return True
+        return not any(n.node == node and n.lost_s <= status.now_s for n in status.nodes)
+
+    bound = request.site.output_bytes_max, shorten
+    return ShippingStore(folder.jobs, find, is_awaited, lambda node: names[node], bound)
 
 
 @contextmanager

@@ -279,7 +279,7 @@ class ElasticGang:
     ) -> tuple[int, ...]:
         """Returns the members of the next generation; none while it must wait for others."""
         roster = self.roster
-        if not trainers and self._is_being_ended():
+        if not trainers and self._is_being_ended(now):
             # They would read the checkpoint to which one may still write that is to be killed: on
             # another machine, where that order may not arrive.
             return ()
@@ -333,8 +333,9 @@ class ElasticGang:
             if there and ended.isdisjoint(group) and all(w.entered <= generation for w in there):
                 yield {w.worker for w in there}
 
-    def _is_being_ended(self) -> bool:
+    def _is_being_ended(self, now: float) -> bool:
         """Returns whether a worker on a node with a lease was told to end and has not."""
+        self.roster.end_outdated(now)
         workers = self.roster.workers.values()
         return any(not w.stays and self.roster.rules.lease_s(w.node) > 0 for w in workers)
 

@@ -120,6 +120,10 @@ def start_order(roster: Roster, worker: Worker) -> StartWorker:
         memory_bytes=worker.memory_bytes,
         begun=worker.alive,
     )
+    if order.ships and order.trains:
+        # With nobody to take the state from it reads the newest checkpoint.
+        alone = not any(w.entered >= 0 for w in roster.workers.values())
+        order = replace(order, from_checkpoint=alone)
     if wanted is None or worker.worker not in wanted.numbers:
         return order
     numbers = wanted.numbers

@@ -98,6 +98,17 @@ class Roster:
         events, self.events = self.events, []
         return events
 
+    def end_outdated(self, now: float) -> None:
+        """Ends workers that would read an older checkpoint than there is, where none trains.
+
+        Where checkpoints travel, each has what was newest at its start: it was to take the state
+        over from others, and those are gone.
+        """
+        if self.launch.ships:
+            for worker in self.workers.values():
+                if worker.stays and worker.saved_step < self.launch.saved_step:
+                    worker.end_by(now, self.launch.grace_s)
+
     # Workers that start.
 
     def start_workers(self, wanted: Desired, numbers: Sequence[int], now: float) -> None:
@@ -106,6 +117,7 @@ class Roster:
             member, gpus = wanted.member(number), wanted.gpus(number)
             worker = Worker(number, member.node, member.gpu, wanted.share(number), self.bound)
             worker.since_s, worker.gpus = now, gpus if len(gpus) > 1 else ()
+            worker.saved_step = self.launch.saved_step
             self.workers[number] = worker
         if numbers:
             self.heard_s = now

@@ -65,6 +65,8 @@ class Worker(OnGpus):
     It is asked to save and leave at `leave_s`, and ended at `end_s` with `grace_s`. Fields named
     `..._sent` and `..._sent_s` are what it was sent last, and when.
 
+    Where checkpoints travel it has none that is newer than `saved_step`.
+
     Its limits are those of the generation `limits_generation`. Until its agent confirms them
     (`limits_confirmed`) it may hold as much memory as before (`memory_before`).
     """
@@ -103,6 +105,7 @@ class Worker(OnGpus):
     abandon_sent: int = -1
     end_sent_s: float = LONG_AGO_S
     gpus: tuple[int, ...] = ()
+    saved_step: int = -1
 
     def end_by(self, end_s: float, grace_s: float, why: str = "") -> None:
         """Schedules its end, unless an earlier one is scheduled already."""

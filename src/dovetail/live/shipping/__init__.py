@@ -1,0 +1,1 @@
+"""Files of jobs that travel between nodes and the controller where they share no folder."""
