@@ -82,7 +82,7 @@ def test_a_node_that_joins_later_is_used_and_jobs_run_on(
     assert run(["drain", "n2", "--reason", "fan", *home]) == 0
     assert "node n2 accepts no new jobs" in capsys.readouterr().out
     until(lambda: cluster.states()["n2"] == "draining")
-    assert run(["ls", *home]) == 0
+    assert run(["show", str(job), *home]) == 0
     assert "n1:0 n2:0-1" in capsys.readouterr().out
     os.kill(process, signal.SIGKILL)
     cluster.go_on("elastic")

@@ -21,7 +21,7 @@ from dovetail.live.workers.rules import ENDLESS_LEASE_S
 
 
 def length_s(text: str) -> float:
-    return join_settings({"gate": "", "lease": text}).lease_s  # type: ignore[typeddict-item]
+    return join_settings({"gate": "", "lease": text, "jobs": ""}).lease_s  # type: ignore[typeddict-item]
 
 
 def test_a_lease_without_limit_is_one_all_the_same() -> None:

@@ -239,7 +239,7 @@ def test_why_and_ls_name_the_gpu_memory_that_a_job_waits_for(cluster: ByHand) ->
     late = replace(run, deferred=("node 0: the memory of GPU 0 is held",))
     cluster.picture = replace(cluster.picture, running=(late,))
     assert row(cluster, 1).reason == "GpuMemoryHeld"
-    said = "it waits on node 0: the memory of GPU 0 is held"
+    said = "it waits for GPU memory on node 0: the memory of GPU 0 is held"
     assert said in why(cluster, 1).evidence
 
 

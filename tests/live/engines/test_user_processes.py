@@ -388,7 +388,7 @@ def test_what_root_writes_for_a_job_changes_no_file_of_another(
     secret.write_text("whole\n" * (1 << 14))
     secret.chmod(0o600)
     ann = scene.people.ann
-    order = scene.order(ann.name, "sleep 60")
+    order = scene.order(ann.name, "exec sleep 60")
     scene.start(order)
     scene.worker_pid(order.job)
     output = Path(order.folder, "output.log")

@@ -78,7 +78,7 @@ def shorten(file: Path, most_bytes: int, owner: int = -1) -> None:
         begin = max(0, os.fstat(descriptor).st_size - most_bytes // 2)
         kept = f"its newest part until here is in {older.name}"
         try:
-            _copy(descriptor, begin, older, owner)
+            _copy(descriptor, begin, most_bytes, older, owner)
         except OSError as error:
             with suppress(OSError):
                 older.unlink()
@@ -90,7 +90,9 @@ def shorten(file: Path, most_bytes: int, owner: int = -1) -> None:
         os.close(descriptor)
 
 
-def _copy(descriptor: int, begin: int, target: Path, owner: int) -> None:
+def _copy(descriptor: int, begin: int, most_bytes: int, target: Path, owner: int) -> None:
+    # Bounded as well: a program may write as fast as this reads.
+    end = begin + most_bytes
     # A new file: what has the name may be a link to another.
     target.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -98,6 +100,6 @@ def _copy(descriptor: int, begin: int, target: Path, owner: int) -> None:
         if owner >= 0:
             os.fchown(out.fileno(), owner, -1)
             os.fchmod(out.fileno(), 0o640)
-        while piece := os.pread(descriptor, PIECE_BYTES, begin):
+        while piece := os.pread(descriptor, min(PIECE_BYTES, end - begin), begin):
             out.write(piece)
             begin += len(piece)
