@@ -29,6 +29,7 @@ def cluster() -> Iterator[JoinedCluster]:
     shutil.rmtree(root, ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_an_elastic_job_trains_over_nodes_that_are_killed_and_hang(
     cluster: JoinedCluster,
 ) -> None:
