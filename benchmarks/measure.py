@@ -6,8 +6,11 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+PATIENCE_S = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +43,13 @@ def command(words: list[str], cwd: Path | None = None) -> Cost:
     if child.returncode:
         raise SystemExit(f"{' '.join(words)} failed:\n{errors}")
     return Cost(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, output)
+
+
+def until(holds: Callable[[], bool], what: str, every_s: float = 0.2) -> float:
+    """Waits until something holds; returns for how long. Raises TimeoutError."""
+    began_s = time.monotonic()
+    while not holds():
+        if time.monotonic() - began_s > PATIENCE_S:
+            raise TimeoutError(what)
+        time.sleep(every_s)
+    return time.monotonic() - began_s

@@ -19,14 +19,13 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.control_plane import resident_mib
+from benchmarks.measure import until
 
-PATIENCE_S = 900.0
 NEEDS = ("munged", "slurmctld", "slurmd", "sinfo")
 CONFIGURATION = """
 ClusterName=benchmark
@@ -118,16 +117,6 @@ def start(folder: Path, nodes: int, timeout_s: int, stack: ExitStack) -> Cluster
     slurmctld = run("slurmctld", "-D")
     slurmds = [run("slurmd", "-D", "-N", f"n{n}") for n in range(nodes)]
     return Cluster(folder, slurmctld, slurmds)
-
-
-def until(holds: Callable[[], bool], what: str) -> float:
-    """Waits until something holds; returns for how long. Raises TimeoutError."""
-    began_s = time.monotonic()
-    while not holds():
-        if time.monotonic() - began_s > PATIENCE_S:
-            raise TimeoutError(what)
-        time.sleep(0.2)
-    return time.monotonic() - began_s
 
 
 def measure(folder: Path, nodes: int, given: argparse.Namespace) -> None:
