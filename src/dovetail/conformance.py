@@ -409,7 +409,8 @@ class RestartingWorld(SimWorld):
             physics=scene.belief,
             forecast=scene.forecast,
             placing=scene.placing,
-            switch_s=old.view.switch_s,
+            switching=scene.switching,
+            startup_s=scene.startup_s,
         )
         state.now = old.now
         for job in sorted(old.plan.placed):

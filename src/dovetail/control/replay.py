@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from dovetail.control.handover import Handover
 from dovetail.control.state import ClusterState
 from dovetail.core.cluster import UP
 from dovetail.core.errors import DovetailError
@@ -230,6 +231,10 @@ class ReplayWorld:
                 case NodeChanged(_, node, node_state):
                     nodes.append((node, node_state))
                 case Shrunk(_, job, placement, _, _, _):
+                    lost = {
+                        n for n, _ in state.plan.placed[job].spans if n not in placement.by_node()
+                    }
+                    state.expansions.lose(job, lost)
                     state.plan.shrink(job, placement)
                     shrunk.append(fact)
                 case Woke() | Learned():
@@ -273,6 +278,7 @@ class ReplayWorld:
             case Avoided(_, job, nodes):
                 self._state.avoid(job, nodes)
             case Switched(t, job, rate, from_s, _):
+                self._state.expansions.carry_out(job, t)
                 self._state.switch(job, rate, from_s - t)
 
     def _lose_progress(self, job: int, done_s: float) -> None:
@@ -341,20 +347,30 @@ class ReplayWorld:
                 draft.remove(start.job)
         for start in started:
             draft.place(start.job, start.placement)
-        state.plan.commit(draft)
+        changes = state.plan.commit(draft)
+        handover = state.handover(changes)
+        before = {change.job: change.before for change in changes}
         for fact in decided:
             match fact:
                 case Stopped(_, job, _, done_s):
                     self._lose_progress(job, done_s)
                     state.stop(job)
-                case Started(t, job, _, placement, rate, from_s, _):
-                    state.start(job, placement, rate, from_s - t)
+                case Started():
+                    self._start(fact, before.get(fact.job), handover)
                 case Retimed(_, job, rate):
                     state.retime(job, rate)
                 case Explained() | Refused():
                     pass
                 case _:
                     raise DovetailError(f"unexpected record among decisions: {fact}")
+
+    def _start(self, fact: Started, before: Placement | None, handover: Handover) -> None:
+        state, (t, job, how, placement, rate, from_s, preparing) = self._state, fact
+        begin_s = handover.take(before, placement, t)
+        # The log has how many GPUs of a job do not train yet; which they are, the order tells.
+        change = Change(job, before, placement)
+        state.begin_switch(change, how, begin_s=begin_s, trains_on=preparing > 0)
+        state.start(job, placement, rate, from_s - t)
 
     def _compare(self, changes: Sequence[Change]) -> None:
         assert self._pending is not None

@@ -45,6 +45,10 @@ class RecordedTables:
         """Returns the progress of a job by now, in solo seconds."""
         return self.state.done_s((row,))[0]
 
+    def is_expanding(self, row: int) -> bool:
+        """Returns whether a job trains on while others of its GPUs are made ready."""
+        return row in self.state.expansions.shown
+
     # Changes for the policy.
 
     @property
@@ -137,6 +141,7 @@ class RecordedTables:
 
     def switch(self, row: int, rate: float) -> None:
         """Gives a running job the rate of the GPUs that were made ready for it."""
+        self.state.expansions.carry_out(row, self.now)
         self.state.switch(row, rate, 0.0)
         self._log.fact(facts.Switched(self.now, row, rate, self.state.since_s[row]))
 

@@ -97,6 +97,7 @@ class LiveWorld:
         self._edges = edges
         self._rules = rules = rules or Rules()
         _set_clock(state, max(recovered.now_s, edges.clock.now()))
+        state.expansions.follow_workers()
         epoch, self._jobs = recovered.epoch, (jobs := LiveJobs())
         self._gangs = gangs = LiveGangs(launches, rules, NodeAddresses(dict(enumerate(names))))
         self._log = log = InstantLog(jobs, state)
