@@ -163,12 +163,14 @@ class Expansions:
             self._show(job, steps.pop(0).training)
 
     def lose(self, job: int, nodes: Collection[int]) -> None:
-        """Removes lost nodes from all steps; part of what trains must be left."""
+        """Removes lost nodes from all steps; without a GPU that trains nothing is under way."""
         steps = self._steps.get(job)
         if steps is None:
             return
         kept = self._shown[job].training.without(nodes)
-        assert kept is not None
+        if kept is None:
+            self.forget(job)
+            return
         left = [s._replace(training=s.training.without(nodes) or kept) for s in steps]
         self.begin(job, Switch(kept, 0.0, _growing(kept, left)))
 

@@ -58,6 +58,7 @@ class NodeLoss:
             parts = self.leases.may_train_on(job, node)
             smaller = None if parts else self._smaller(job, node)
             if smaller is not None:
+                self.tables.state.expansions.lose(row, {node})
                 plan.shrink(row, smaller)
                 shrunk.append(job)
             else:
@@ -115,7 +116,7 @@ class NodeLoss:
     def _shrink(self, job: LiveJob) -> None:
         """Trains a job on with the GPUs that the plan leaves to it."""
         placement = self.tables.state.plan.placed[job.row]
-        rate = self.gpus.speed(job.row, placement)
+        rate = self.gpus.speed(job.row, self.tables.training(job.row, placement))
         self.tables.shrink(job.row, placement, rate)
         self.members.keep(job, placement)
 
