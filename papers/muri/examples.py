@@ -11,9 +11,11 @@ import numpy as np
 
 from dovetail.algorithms.stage_cycle import barrier_s, orderings
 from dovetail.core.beliefs import Interleaving
-from dovetail.physics.sharing.interleave import (
+from dovetail.physics.sharing.service_demand import well_placed_demand
+from dovetail.physics.sharing.turns import (
     InterleaveCycles,
     InterleaveRule,
+    Turn,
     interleaving_of,
 )
 from dovetail.physics.zoo.models import lookup
@@ -78,9 +80,15 @@ def table_2() -> Iterator[Claim]:
 def _shares(known: Interleaving) -> list[float]:
     """Returns each kind's speed in the best set of all of them, over its speed alone."""
     _, offsets = best_ordering(known.stage_s.tolist(), known.cycle)
-    seats = list(enumerate(offsets))
-    turns = InterleaveCycles(lambda: known)
-    return [1 / turns.slowdown(kind, seats) for kind, _ in seats]
+    turns = [
+        Turn(tuple(known.stage_s[kind].tolist()), float(known.iteration_s[kind]), offset)
+        for kind, offset in enumerate(offsets)
+    ]
+    cycles = InterleaveCycles(known)
+    return [
+        1 / cycles.slowdown(turn, turns[:kind] + turns[kind + 1 :])
+        for kind, turn in enumerate(turns)
+    ]
 
 
 def figure_4() -> Iterator[Claim]:
@@ -118,8 +126,8 @@ def figure_7() -> Iterator[Claim]:
 
 
 def _stages(names: tuple[str, ...], rule: str = "barrier") -> Interleaving:
-    profiles = [(lookup(f"muri/{name}"), GPUS) for name in names]
-    known = interleaving_of(profiles, InterleaveRule.parse(rule))
+    demands = [well_placed_demand(lookup(f"muri/{name}"), GPUS) for name in names]
+    known = interleaving_of(demands, InterleaveRule.parse(rule))
     assert np.all(known.iteration_s > 0)
     return known
 

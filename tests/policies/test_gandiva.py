@@ -17,7 +17,7 @@ from dovetail.core.messages import Started, Stopped
 from dovetail.core.view import show
 from dovetail.mechanisms.sharing.candidates import utilisation
 from dovetail.physics.linear import LinearSharing, LinearStructure, linear_physics
-from dovetail.physics.sharing.pair_law import Injected, Interference
+from dovetail.physics.sharing.interference import Injected, Interference
 from tight_physics import tight_physics
 
 
