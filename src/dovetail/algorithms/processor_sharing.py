@@ -49,31 +49,56 @@ def slowdowns(
     that a member is present; it gets q / (1 + sum of the others' q). The sum of these is convex
     in each q, so it is largest where each q is 0 or 1, and there it is at most 1.
     """
-    overlap = overlaps(stages)
+    overlap, total = overlaps(stages), _total(stages)
     # What is left of an iteration in which no stage is known to run: nobody else slows it.
-    idle = np.maximum(0.0, 1.0 - _total(stages))
-    present = held
+    idle = np.maximum(0.0, 1.0 - total)
+    contended = _contended(held, capacity)
+    free = [r for r in range(stages.shape[-1]) if r not in contended]
+    longest = stages[..., free].max(axis=-1, initial=0.0)
+    held_of, weight_of = ([a[..., r] for r in contended] for a in (held, weight))
+    stage_of, capacity_of = ([a[..., r] for r in contended] for a in (stages, capacity))
+
+    def iteration(stretch: list[Floats]) -> Floats:
+        # NOTE: what does not stretch adds 0, so a set's result has the same bits in any company.
+        more, most = np.zeros_like(total), longest
+        for stage, use, times in zip(stage_of, held_of, stretch, strict=True):
+            added = use * (times - 1.0)
+            more, most = more + added, np.maximum(most, stage + added)
+        return np.asarray(idle + overlap * most + (1.0 - overlap) * (total + more))
+
+    def stretched(present: list[Floats]) -> list[Floats]:
+        return [_stretch(*one) for one in zip(present, weight_of, capacity_of, strict=True)]
+
+    present = held_of
     for _ in range(ROUNDS):
-        stretch = _stretch(present, weight, capacity)
-        iteration = idle + _overlapped(stages + held * (stretch - 1.0), overlap)
-        present = held * stretch / iteration[..., None]
-    stretch = _stretch(present, weight, capacity)
+        stretch = stretched(present)
+        alone_over = 1.0 / iteration(stretch)
+        present = [use * k * alone_over for use, k in zip(held_of, stretch, strict=True)]
+    stretch = stretched(present)
     if corrections is not None:
-        more = (corrections * (weight * present)[:, None]).sum(axis=2) / weight
-        stretch = np.maximum(1.0, stretch + more / capacity)
-    return np.maximum(1.0, idle + _overlapped(stages + held * (stretch - 1.0), overlap))
+        for place, resource in enumerate(contended):
+            pressing = (weight_of[place] * present[place])[:, None, :]
+            measured = (corrections[..., resource] * pressing).sum(axis=-1) / weight_of[place]
+            more = stretch[place] + measured / capacity_of[place]
+            stretch[place] = np.maximum(1.0, more)
+    return np.maximum(1.0, iteration(stretch))
+
+
+def _contended(held: Floats, capacity: Floats) -> list[int]:
+    """Returns the resources that some member uses and that do not serve all members at once."""
+    members = held.shape[-2]
+    few = (capacity < members).any(axis=(0, 1))
+    return np.flatnonzero(few & held.any(axis=(0, 1))).tolist()
 
 
 def _stretch(present: Floats, weight: Floats, capacity: Floats) -> Floats:
     """Returns how many times as long a visit takes beside the others who are present."""
     pressing = weight * present
-    others = (pressing.sum(axis=-2, keepdims=True) - pressing) / weight
-    return np.asarray(np.maximum(1.0, (1.0 + others) / capacity))
-
-
-def _overlapped(stages: Floats, overlap: Floats) -> Floats:
-    """Returns how long stages take that overlap in part."""
-    return np.asarray(overlap * stages.max(axis=-1) + (1.0 - overlap) * _total(stages))
+    if pressing.shape[-1] == 2:
+        others = pressing[..., ::-1]
+    else:
+        others = pressing.sum(axis=-1, keepdims=True) - pressing
+    return np.asarray(np.maximum(1.0, (1.0 + others / weight) / capacity))
 
 
 def _total(stages: Floats) -> Floats:
