@@ -20,20 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
-
-from benchmarks.interference import lucid_models, lucid_sides
-from dovetail.physics.sharing.limits import (
-    LEAST,
-    Demand,
-    shared_slowdown,
-    shipped_demand,
-)
-from dovetail.physics.sharing.pair_law import GpuLoad, MeasuredInterference
-from dovetail.physics.speed.throughput import fewest_steps
-from dovetail.physics.zoo.models import lookup, zoo
-from dovetail.physics.zoo.profile import FitError
-from dovetail.profiling.least_squares import error_of
-from tools.zoo.fit_placements import read_csv
 from tools.zoo.limits import (
     DemandFit,
     WholePairs,
@@ -45,6 +31,20 @@ from tools.zoo.limits import (
     pairs_held_out,
     whole_pairs,
 )
+
+from benchmarks.interference import lucid_models, lucid_sides
+from dovetail.physics.sharing.interference import GpuLoad, MeasuredInterference
+from dovetail.physics.sharing.limits import (
+    LEAST,
+    Demand,
+    shared_slowdown,
+    shipped_demand,
+)
+from dovetail.physics.speed.throughput import fewest_steps
+from dovetail.physics.zoo.models import lookup, zoo
+from dovetail.physics.zoo.profile import FitError
+from dovetail.profiling.least_squares import error_of
+from tools.zoo.fit_placements import read_csv
 from tools.zoo.pairs import FITTED_ON
 
 Floats = NDArray[np.float64]

@@ -33,7 +33,7 @@ import numpy as np
 
 from dovetail.control.loop import run as run_loop
 from dovetail.control.state import ClusterState
-from dovetail.core.beliefs import Physics
+from dovetail.core.beliefs import Physics, Side
 from dovetail.core.cluster import DOWN, DRAINING, UP, Cluster
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import JobTable, Labels
@@ -47,7 +47,7 @@ from dovetail.core.units import NEVER_S, RELATIVE_TOLERANCE
 from dovetail.core.view import Changes, View, show
 from dovetail.forecast.forecasts import Known
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 from dovetail.record.log import LogWriter
 from dovetail.sim.scene import CapacityTimeline, Scene
 from dovetail.sim.world import SimWorld
@@ -292,11 +292,11 @@ class PhysicsConformance:
     def test_interference_of_many_pairs_is_that_of_each(self) -> None:
         """`interferences` agrees with `interference` to the last bit, and none is below 1."""
         jobs, physics = self._built()
-        sides = [(job, steps) for job in range(len(jobs)) for steps in (1, 2)]
+        sides = [Side(job, steps) for job in range(len(jobs)) for steps in (1, 2)]
         mine, theirs = physics.sharing.interferences(sides, sides)
         for i, side in enumerate(sides):
             for k, other in enumerate(sides):
-                pair = physics.sharing.interference(*side, *other)
+                pair = physics.sharing.interference(side, other)
                 assert pair == (mine[i, k], theirs[i, k]), f"{side} beside {other} differs"
                 assert min(pair) >= 1, f"{side} or {other} is faster shared than alone"
 
@@ -379,7 +379,7 @@ def _answers(physics: Physics, job: int) -> tuple[object, ...]:
         physics.structure.scale(job),
         physics.structure.graph(job),
         physics.sharing.slowdown(job, pair, [(0, pair)]),
-        physics.sharing.interference(job, 1, 0, 1),
+        physics.sharing.interference(Side(job, 1), Side(0, 1)),
         physics.sharing.interleaving.stage_s[kind].tolist(),
         physics.memory.footprint_bytes(job, 1),
         physics.memory.held_bytes(job, alone),

@@ -31,7 +31,7 @@ from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import LinearSpeed, LinearStructure, linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.spec import JobSpec
 from emulated_faults import FaultyNodes

@@ -28,7 +28,7 @@ from dovetail.core.job import Floats
 from dovetail.core.node_sets import ALL_NODES
 from dovetail.core.policy import Policy
 from dovetail.core.trace import Trace
-from dovetail.physics.sharing.interleave import InterleaveRule, exclusive_s
+from dovetail.physics.sharing.turns import InterleaveRule, exclusive_s
 from dovetail.study.cluster_parts import (
     fastest,
     gpu_speeds,

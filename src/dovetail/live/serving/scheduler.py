@@ -28,8 +28,8 @@ from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.interleave import InterleaveRule
-from dovetail.physics.sharing.pair_law import parse_interference
+from dovetail.physics.sharing.interference import parse_interference
+from dovetail.physics.sharing.turns import InterleaveRule
 from dovetail.physics.zoo.models import Catalogue, shipped_sets
 from dovetail.physics.zoo.profile_file import load_profiles
 from dovetail.study.option_texts import OptionTexts, read_options

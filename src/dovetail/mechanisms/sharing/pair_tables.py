@@ -158,7 +158,7 @@ class PairTables:
         theirs, memory = np.array([(host.held_bytes, host.memory_bytes) for host in hosts]).T
         fits = (theirs + held <= memory) & np.repeat(may, counts, axis=0)
         jobs = np.repeat([self.guests[guest].job for guest in guests], counts)
-        sides = list(zip(jobs.tolist(), map(int, steps[:, 0].tolist()), strict=True))
+        sides = list(map(Side, jobs.tolist(), map(int, steps[:, 0].tolist())))
         host_ratio, guest_ratio = self._ratios(sides, hosts, fits)
 
         firsts = np.cumsum([0, *counts[:-1]])
@@ -188,7 +188,7 @@ class PairTables:
         host_ratio, guest_ratio = np.ones(fits.shape), np.ones(fits.shape)
         some = np.flatnonzero(fits.any(axis=1))
         if self.weighs and len(some):
-            others = [(host.job, host.steps) for host in hosts]
+            others = [Side(host.job, host.steps) for host in hosts]
             mine, theirs = self.physics.sharing.interferences(
                 [sides[n] for n in some.tolist()], others
             )

@@ -54,18 +54,16 @@ class MeasuredPair:
         self._columns = sorted({other for _, other in known})
         self._factor = [[_nearest(known, row, column) for column in self._columns]
                         for row in self._rows]  # fmt: skip
-        self._law = law
 
-    def ratio(self, mine: float, other: float) -> float:
-        """Returns the ratio at a micro-batch of each; as measured at measured batches."""
+    def factor(self, mine: float, other: float) -> float:
+        """Returns measured over computed excess at a micro-batch of each."""
         row, down = _between(self._rows, math.log2(mine))
         column, across = _between(self._columns, math.log2(other))
         upper, lower = self._factor[row], self._factor[min(row + 1, len(self._rows) - 1)]
         right = min(column + 1, len(self._columns) - 1)
-        factor = (1 - down) * ((1 - across) * upper[column] + across * upper[right]) + down * (
+        return (1 - down) * ((1 - across) * upper[column] + across * upper[right]) + down * (
             (1 - across) * lower[column] + across * lower[right]
         )
-        return 1.0 + factor * self._law(mine, other)
 
 
 def _nearest(known: dict[tuple[float, float], float], row: float, column: float) -> float:
