@@ -62,7 +62,9 @@ def job_charges(
         key, return_index=True, return_inverse=True, return_counts=True
     )
     area = np.bincount(which, area_gpu_s[shares])
-    kinds = _Kinds(shares[first], jobs.gpus[shares[first]], count, area, (found % 2).astype(np.bool_))
+    kinds = _Kinds(
+        shares[first], jobs.gpus[shares[first]], count, area, (found % 2).astype(np.bool_)
+    )
     charge[shares] = _of_kinds(kinds, cluster, physics, powers)[which]
     return charge
 
@@ -81,8 +83,8 @@ def _of_kinds(kinds: _Kinds, cluster: Cluster, physics: Physics, powers: Powers)
     charge = np.full(kinds.area.size, LEAST_CHARGE)
     charge[paired] = charges(some.area, pairs, [family[paired] for family in families])
     if paired.size < charge.size:
-        # A free guest is beside one of these at most, or in its set with others.
-        charge[paired] = np.minimum(charge[paired], 1 - (PHASES - 1) * LEAST_CHARGE)
+        # On one GPU are one less guests than members of the largest set.
+        charge[paired] *= 1 - (PHASES - 1) * LEAST_CHARGE
     return charge
 
 
@@ -178,4 +180,3 @@ def turns(physics: Physics, examples: Sequence[int]) -> list[Floats]:
         use[alone_s == 0] = np.inf
         found.append(use)
     return found
-
