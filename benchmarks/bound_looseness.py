@@ -1,6 +1,6 @@
 """How far below the best schedule each bound lies: small instances, all schedules tried.
 
-python -m benchmarks.bound_looseness [--instances 60]
+python -m benchmarks.bound_looseness [--instances 60] [--powers 'sharing, rigid']
 
 Jobs of the zoo on one node. The best schedule is that of all which change at arrivals and ends, by
 the physics of the simulator, without switching costs. One that changes in between may be better, so
@@ -44,6 +44,7 @@ KINDS = (
     Powers(sharing=True, interleaving=True),
     Powers(elastic=True, sharing=True),
     Powers(elastic=True, interleaving=True),
+    Powers(elastic=True, sharing=True, interleaving=True),
 )
 Rates = tuple[float, ...]
 """Solo seconds of progress per second of each job of the trace."""
@@ -207,8 +208,10 @@ def main() -> None:
     """Prints the ratios of each kind of powers: median, mean and least."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--instances", type=int, default=60)
-    instances = parser.parse_args().instances
-    for powers in KINDS:
+    parser.add_argument("--powers", default="", help="only those with these words")
+    given = parser.parse_args()
+    instances = given.instances
+    for powers in [one for one in KINDS if given.powers in ("", one.words)]:
         rng, began = np.random.default_rng(7), process_time()
         every = [looseness(drawn(rng, powers), powers) for _ in range(instances)]
         print(f"{powers.words}, {instances} instances, {process_time() - began:.0f} s of CPU")

@@ -42,7 +42,7 @@ def refined_replicas(
     best: list[Held] | None = None
     best_s = inf
     seen: list[list[Held]] = []
-    floor_s = least_iteration_s(stages, tuple(tables))
+    floor_s = min(table.floor_s for table in tables.values())
     for start in _starts(stages, capacities):
         if start is None or start in seen:
             continue
@@ -122,52 +122,6 @@ class ReplicaTimes:
             if seconds > longest_s:
                 longest_s = seconds
         return longest_s
-
-
-@lru_cache(maxsize=4096)
-def least_iteration_s(stages: tuple[GraphStage, ...], servers: tuple[Links, ...]) -> float:
-    """Returns the seconds below which no placement on servers of these kinds has an iteration (7).
-
-    A stage is whole on one server, or its smallest piece is at most half of it, or less where it
-    needs more than two servers. Beside a piece there is room for so much of the neighbour stages,
-    whose bytes then stay inside; all else passes the piece's share of the NIC. The least over all
-    pieces and servers holds for each stage, so the largest of these holds for the iteration.
-    """
-    return max(
-        min(_least_stage_s(stages, s, links) for links in servers) for s in range(len(stages))
-    )
-
-
-def _least_stage_s(stages: Sequence[GraphStage], s: int, links: Links) -> float:
-    """Returns the least seconds of a stage, where all its servers are of one kind.
-
-    GPUs are counted, as a replica with several slices may lie on several servers.
-    """
-    stage = stages[s]
-    whole = stage.replicas * stage.slices
-    pieces = max(2, -(-whole // links.gpus))
-    sizes = [*range(1, whole // pieces + 1), *([whole] if whole <= links.gpus else [])]
-    return min((_piece_s(stages, s, gpus, links) for gpus in sizes), default=0.0)
-
-
-def _piece_s(stages: Sequence[GraphStage], s: int, gpus: int, links: Links) -> float:
-    """Returns the seconds of a piece of a stage if most of its neighbours is beside it."""
-    held = [0.0] * len(stages)
-    held[s] = gpus / stages[s].slices
-    apart = sum(stage_parts(stages, s, held, links))
-    room, saved = float(links.gpus - gpus), []
-    for near in (s - 1, s + 1):
-        if 0 <= near < len(stages):
-            beside = list(held)
-            beside[near] = float(stages[near].replicas)
-            most = stages[near].replicas * stages[near].slices
-            saved.append((max(0.0, apart - sum(stage_parts(stages, s, beside, links))), most))
-    # What a neighbour saves is in proportion to its GPUs here: the one that saves most goes first.
-    for seconds, most in sorted(saved, key=lambda one: -one[0] / one[1]):
-        here = min(room, float(most))
-        apart -= seconds * here / most
-        room -= here
-    return apart
 
 
 class _Search:

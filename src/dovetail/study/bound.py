@@ -25,11 +25,9 @@ from dovetail.algorithms.speed import SpeedTimeline
 from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats
-from dovetail.core.placement import Placement
 from dovetail.core.policy import Policy
 from dovetail.core.trace import Trace
 from dovetail.physics.sharing.interleave import InterleaveRule
-from dovetail.physics.speed.throughput import spread
 from dovetail.study.cluster_parts import (
     fastest,
     gpu_speeds,
@@ -40,6 +38,7 @@ from dovetail.study.cluster_parts import (
 from dovetail.study.gpu_charges import job_charges
 from dovetail.study.options import Options
 from dovetail.study.run import build_physics, placeable
+from dovetail.study.top_speeds import TopSpeeds
 
 CHANGES_WORK = "change batch"
 """The power to change batch sizes changes the work of a job, which no bound supports."""
@@ -152,34 +151,21 @@ def _demand(
     """Returns the demand of all jobs."""
     jobs, alike = trace.jobs, set(where.speeds) == {1.0} and bool((where.over == 1.0).all())
     best = np.ones(len(trace)) if alike else fastest(where.speeds, where.nodes_of) * where.over
+    tops = TopSpeeds(trace, options, physics)
     if powers.elastic:
-        demand = _elastic(trace, options.cluster, physics, where)
+        demand = _elastic(trace, options.cluster, physics, tops, where)
     elif alike:
-        shortest_s = _shortest_s(trace, options.cluster, physics)
+        shortest_s = _shortest_s(trace, physics, tops)
         demand = rigid_demand(jobs.submit_s, shortest_s, jobs.asked_gpus)
     else:
-        shortest_s = _shortest_s(trace, options.cluster, physics)
+        shortest_s = _shortest_s(trace, physics, tops)
         area_gpu_s = shortest_s * jobs.asked_gpus / where.over
         demand = plain_demand(jobs.submit_s, shortest_s / best, area_gpu_s)
     charge = job_charges(trace, options.cluster, physics, powers, demand.area_gpu_s)
     return demand.charged(charge)
 
 
-def _top(physics: Physics, cluster: Cluster, job: int, gpus: int) -> float:
-    """Returns a speed that no placement of a job on so many GPUs of the cluster exceeds.
-
-    Of a plain job only the number of nodes matters: it is fastest on the fewest, or on one more, as
-    a ring over two nodes may be slower than one over three (docs/concepts/bounds.md).
-    """
-    top, fewest = physics.speed.top(job, gpus), -(-gpus // max(cluster.installed))
-    if fewest == 1 or physics.structure.graph(job):
-        return top
-    spreads = (spread(gpus, n) for n in (fewest, fewest + 1) if n <= min(gpus, cluster.nodes))
-    placements = (Placement(tuple(enumerate(one))) for one in spreads)
-    return min(top, max((physics.speed.whole(job, one) for one in placements), default=top))
-
-
-def _shortest_s(trace: Trace, cluster: Cluster, physics: Physics) -> Floats:
+def _shortest_s(trace: Trace, physics: Physics, tops: TopSpeeds) -> Floats:
     """Returns the least time of each job on its requested GPUs of the first type, wherever.
 
     It is the duration, except where a placement may beat the one that counts as well placed.
@@ -188,11 +174,13 @@ def _shortest_s(trace: Trace, cluster: Cluster, physics: Physics) -> Floats:
     kind_of = physics.kind_of
     kinds, example = np.unique(kind_of, return_index=True)
     top = np.ones(int(kinds[-1]) + 1)
-    top[kinds] = [_top(physics, cluster, job, int(jobs.gpus[job])) for job in example.tolist()]
+    top[kinds] = [tops.of(job, int(jobs.gpus[job])) for job in example.tolist()]
     return trace.duration_s / np.maximum(top[kind_of], 1.0)
 
 
-def _elastic(trace: Trace, cluster: Cluster, physics: Physics, where: _Gpus) -> JobDemand:
+def _elastic(
+    trace: Trace, cluster: Cluster, physics: Physics, tops: TopSpeeds, where: _Gpus
+) -> JobDemand:
     """Returns the demand of jobs that may run on any count their owner allows.
 
     Work is in solo seconds on the requested GPUs, so a curve is the speed at each count, on each
@@ -225,12 +213,12 @@ def _elastic(trace: Trace, cluster: Cluster, physics: Physics, where: _Gpus) -> 
             # A gang is as fast as its slowest GPU, so the others are no slower.
             reach = list(accumulate(gpus_of[s] for s in sorted(gpus_of, reverse=True)))
             counts = range(least, max(least, min(most, reach[-1])) + 1)
-            tops = [(g, _top(physics, cluster, job, g)) for g in counts]
+            speeds = [(g, tops.of(job, g)) for g in counts]
             points = _fastest_of(
                 [
                     (g * part * s, top * s * over)
                     for s, within in zip(sorted(gpus_of, reverse=True), reach, strict=True)
-                    for g, top in tops
+                    for g, top in speeds
                     if g <= max(within, least)
                 ]
             )
