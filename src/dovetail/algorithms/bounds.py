@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,26 @@ class Powers:
         return f"{crowd}, {width}"
 
 
+class Looseness(NamedTuple):
+    """A bound over the mean JCT of the best schedule: of half of the instances more, and least."""
+
+    median: float
+    least: float
+
+
+LOOSENESS = {
+    Powers(): Looseness(0.91, 0.70),
+    Powers(elastic=True): Looseness(0.96, 0.88),
+    Powers(sharing=True): Looseness(0.91, 0.71),
+    Powers(sharing=True, limits=True): Looseness(0.89, 0.71),
+    Powers(interleaving=True): Looseness(0.88, 0.60),
+    Powers(sharing=True, interleaving=True): Looseness(0.90, 0.71),
+    Powers(elastic=True, sharing=True): Looseness(0.80, 0.59),
+    Powers(elastic=True, interleaving=True): Looseness(0.92, 0.59),
+}
+"""Of 60 crowds of four jobs, where it was measured (`python -m benchmarks.bound_looseness`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """One lower bound on the mean JCT, by name."""
@@ -94,6 +114,17 @@ class LowerBounds:
     def mean_jct_s(self) -> float:
         """Returns the least mean JCT that any policy with these powers can reach."""
         return self.best.mean_jct_s
+
+    @property
+    def looseness(self) -> str:
+        """Returns how far below the best schedule such bounds lie; empty if not measured."""
+        known = LOOSENESS.get(self.powers)
+        if known is None:
+            return ""
+        return (
+            f"of the best schedule of four jobs {known.median:.0%} in the median, "
+            f"{known.least:.0%} at worst"
+        )
 
 
 def lower_bounds(

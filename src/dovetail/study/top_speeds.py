@@ -27,7 +27,7 @@ class TopSpeeds:
     def __init__(self, trace: Trace, options: Options, physics: Physics) -> None:
         cluster = options.cluster
         self._trace, self._options, self._physics = trace, options, physics
-        self._most = max(cluster.gpus, trace.jobs.widest_gpus)
+        self._most = sum(cluster.installed)
         self._size, self._nodes = max(cluster.installed), cluster.nodes
         rings = Network.of(cluster.tree)
         speeds = rings.within.bandwidth_bytes_per_s, rings.across.bandwidth_bytes_per_s
@@ -61,7 +61,7 @@ class TopSpeeds:
         requested = self._physics.structure.graph(job)
         if gpus == int(self._trace.jobs.gpus[job]):
             graph = requested
-        elif int(self._trace.jobs.graph_code[job]) >= 0:
+        elif int(self._trace.jobs.graph_code[job]) >= 0 or gpus > self._most:
             return np.inf
         else:
             graph = self._graph(job, gpus)
