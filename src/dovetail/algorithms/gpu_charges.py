@@ -39,7 +39,8 @@ class Pairs(NamedTuple):
 
     def take(self, rows: Ints) -> Pairs:
         """Returns some of the ways."""
-        return Pairs(*(column[rows] for column in self))
+        first, second, mine, theirs = self
+        return Pairs(first[rows], second[rows], mine[rows], theirs[rows])
 
     def charged(self, charge: Floats) -> Floats:
         """Returns what each way is charged for a second on one GPU."""

@@ -43,6 +43,11 @@ class _Kinds(NamedTuple):
     area: Floats
     resizes: Bools
 
+    def take(self, rows: Ints) -> _Kinds:
+        """Returns some of the kinds."""
+        example, gpus, jobs, area, resizes = self
+        return _Kinds(example[rows], gpus[rows], jobs[rows], area[rows], resizes[rows])
+
 
 def job_charges(
     trace: Trace, cluster: Cluster, physics: Physics, powers: Powers, area_gpu_s: Floats
@@ -61,7 +66,7 @@ def job_charges(
     found, first, which, count = np.unique(
         key, return_index=True, return_inverse=True, return_counts=True
     )
-    area = np.bincount(which, area_gpu_s[shares])
+    area = np.bincount(which, area_gpu_s[shares]).astype(np.float64)
     kinds = _Kinds(
         shares[first], jobs.gpus[shares[first]], count, area, (found % 2).astype(np.bool_)
     )
@@ -78,7 +83,7 @@ def _of_kinds(kinds: _Kinds, cluster: Cluster, physics: Physics, powers: Powers)
     covered = np.cumsum(kinds.area[largest])
     enough = int(np.searchsorted(covered, PAIRED_AREA * covered[-1])) + 1
     paired = np.sort(largest[: min(enough, PAIRED_KINDS)])
-    some = _Kinds(*(column[paired] for column in kinds))
+    some = kinds.take(paired)
     pairs = _pairs(some, cluster, physics, limits=powers.limits)
     charge = np.full(kinds.area.size, LEAST_CHARGE)
     charge[paired] = charges(some.area, pairs, [family[paired] for family in families])
