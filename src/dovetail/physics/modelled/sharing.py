@@ -112,17 +112,17 @@ class ModelSharing:
         return worst
 
     def interference(self, mine: Side, other: Side) -> tuple[float, float]:
-        """Returns the ratios of two jobs, each well placed."""
+        """Returns the ratios of two jobs."""
         one, two = self._demand(mine), self._demand(other)
         return self._law.ratio(one, two), self._law.ratio(two, one)
 
     def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
-        """Returns the ratios of all pairs of jobs, each well placed."""
+        """Returns the ratios of all pairs of jobs."""
         mine, theirs = ([self._demand(side) for side in some] for some in (sides, others))
         return self._law.ratios(mine, theirs)
 
     def set_interference(self, members: Sequence[Side]) -> tuple[float, ...]:
-        """Returns the ratios of the members of a set, each well placed."""
+        """Returns the ratios of the members of a set."""
         return tuple(self._law.of_set([self._demand(side) for side in members]).tolist())
 
     def stages(self, job: int, placement: Placement) -> tuple[tuple[float, ...], float]:
@@ -140,7 +140,8 @@ class ModelSharing:
 
     def _demand(self, side: Side) -> ServiceDemand:
         models = self._models
-        return models.demand(side.job, side.gpus or models.gpus[side.job], side.steps)
+        gpus, nodes = side.gpus or models.gpus[side.job], 0 if models.by_count else side.nodes
+        return models.demand(side.job, gpus, side.steps, nodes=nodes)
 
     def _straggling(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
         models, slow = self._models, self._slowdowns.of_workers(job, placement, neighbours)
