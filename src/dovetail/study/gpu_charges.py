@@ -15,7 +15,7 @@ import numpy as np
 
 from dovetail.algorithms.bounds import Powers
 from dovetail.algorithms.gpu_charges import LEAST_CHARGE, Pairs, charges
-from dovetail.core.beliefs import Physics, Side, on_nodes
+from dovetail.core.beliefs import Physics, SizedJob, on_nodes
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Bools, Floats, Ints
 from dovetail.core.legality import PHASES
@@ -118,7 +118,9 @@ def _pairs(kinds: _Kinds, cluster: Cluster, physics: Physics, *, limits: bool) -
     return Pairs(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
 
-def _sides(kinds: _Kinds, steps: Sequence[Sequence[int]], nodes: int) -> tuple[list[Side], Ints]:
+def _sides(
+    kinds: _Kinds, steps: Sequence[Sequence[int]], nodes: int
+) -> tuple[list[SizedJob], Ints]:
     """Returns all sides of kinds, and their kinds: each cut, well placed and spread over nodes.
 
     A job that is spread does less on its GPUs, so whom it meets there may be faster.
@@ -127,7 +129,7 @@ def _sides(kinds: _Kinds, steps: Sequence[Sequence[int]], nodes: int) -> tuple[l
     rows = zip(kinds.example.tolist(), kinds.gpus.tolist(), steps, strict=True)
     for number, (job, gpus, cuts) in enumerate(rows):
         spreads = [0, *(n for n in (2, 4, 8) if n < min(gpus, nodes)), *_farthest(gpus, nodes)]
-        sides += [Side(job, cut, gpus, spread) for cut in cuts for spread in spreads]
+        sides += [SizedJob(job, cut, gpus, spread) for cut in cuts for spread in spreads]
         kind += [number] * (len(cuts) * len(spreads))
     return sides, np.array(kind, np.int64)
 
@@ -144,7 +146,7 @@ def _halvings(physics: Physics, job: int) -> list[int]:
 
 
 def ways_to_share(
-    physics: Physics, sides: Sequence[Side], *, limits: bool
+    physics: Physics, sides: Sequence[SizedJob], *, limits: bool
 ) -> list[tuple[Floats, Floats]]:
     """Returns how fast each of `sides` runs beside each, and the other: over alone as requested.
 
@@ -167,7 +169,7 @@ def ways_to_share(
     return [free, (alone[:, None] * (1 - slowed * rest), alone * rest * (1 - slows))]
 
 
-def _utilization(physics: Physics, side: Side) -> float:
+def _utilization(physics: Physics, side: SizedJob) -> float:
     """Returns how busy a job alone keeps each of its GPUs."""
     job, steps, gpus, nodes = side
     free = on_nodes(gpus, nodes or 1, steps)
