@@ -77,6 +77,7 @@ class LocalProcessSettings(ProcessSettings):
         scripts: JobScripts | None = None,
     ) -> None:
         self.shipper: Shipper | None = None
+        self.shared: Path | None = None
         self._lease, self.host, self._scripts = lease, host, scripts
         self._devices, self._socket, self._groups = devices, socket, groups
         self._release, self._containers = release, Containers(socket)
@@ -406,6 +407,8 @@ class LocalNodes:
         """Looks after the folder that the cluster's nodes share, none if they share none."""
         for health in self._healths:
             health.watch_folder(shared)
+        for setting, _ in self._addressed:
+            setting.shared = None if shared is None else shared.path
 
     def carry_files(self, shipper: Shipper) -> None:
         """Ships files of jobs from now on, where orders say that no folder is shared."""
