@@ -97,13 +97,6 @@ def access_of_controller(check: Path, controller: UserEntry) -> Iterator[None]:
     jobs = check.parent.parent
     if not is_shared_out(jobs):
         raise PermissionError(errno.EPERM, "root has not shared it out (dovetail up --users)")
-    seen = check.lstat()
-    if (seen.st_uid, seen.st_gid) != (controller.uid, controller.gid):
-        raise PermissionError(
-            errno.EPERM,
-            f"user {controller.name} is {controller.uid}:{controller.gid} on this node, and "
-            f"{seen.st_uid}:{seen.st_gid} on the controller's machine",
-        )
     probe = jobs / f".probe-{secrets.token_hex(8)}"
     try:
         probe.mkdir(mode=OWNER_ONLY)
@@ -113,5 +106,12 @@ def access_of_controller(check: Path, controller: UserEntry) -> Iterator[None]:
             probe.rmdir()
     except PermissionError:
         raise PermissionError(errno.EPERM, SQUASHED) from None
+    seen = check.lstat()
+    if (seen.st_uid, seen.st_gid) != (controller.uid, controller.gid):
+        raise PermissionError(
+            errno.EPERM,
+            f"user {controller.name} is {controller.uid}:{controller.gid} on this node, and "
+            f"{seen.st_uid}:{seen.st_gid} on the controller's machine",
+        )
     with file_access_of(controller.uid, controller.gid):
         yield
