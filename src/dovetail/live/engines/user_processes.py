@@ -72,12 +72,10 @@ class UserProcessSettings(LocalProcessSettings):
         self.uids = self._uids
 
     def must_wait(self, order: StartWorker) -> str:
-        """Returns what a worker waits for. Raises LaunchError for one in a container."""
-        if order.container_image:
-            why = "containers do not run as other users; run the job without, or on its own cluster"
-            raise LaunchError(self._refused(order, why))
-        if order.ships:
-            # Files come before the worker starts, into a folder of its owner's.
+        """Returns what a worker waits for. Raises LaunchError for one that may not run."""
+        if order.ships or order.container_image:
+            # Files come before the worker starts, into a folder of its owner's; and a runtime of
+            # containers is asked only as somebody who may run jobs.
             try:
                 self.make_folder(order)
             except ValueError as error:
@@ -149,6 +147,9 @@ class UserProcessSettings(LocalProcessSettings):
             "LOGNAME": entry.name,
             "SHELL": entry.shell or "/bin/sh",
         }
+
+    def _container_user(self, order: StartWorker) -> UserEntry | None:
+        return self._entry(order)
 
     def _entry(self, order: StartWorker) -> UserEntry:
         """Returns the user as whom a worker runs. Raises ValueError if it may not run."""
