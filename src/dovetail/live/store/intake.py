@@ -198,11 +198,7 @@ class Intake:
             where = f"job '{spec.name[:40]}'"
             for field, what in faults(spec):
                 raise InputError(where, f"{field}: {what}")
-            if spec.output and not self._chooses_output:
-                what = "output: nodes share no folder, and the controller writes for nobody else"
-                raise InputError(where, what, "leave it out: `dovetail logs` shows the output")
-            if self._home is not None:
-                check_output(where, spec, self._home)
+            self._check_output(where, spec)
             if spec.array != -1 or spec.array_of != -1:
                 raise InputError(where, "the index of a task is given by the array of its submit")
             for dependency in spec.after:
@@ -213,6 +209,14 @@ class Intake:
                 if dependency.kind == CORRESPONDING and not submission.array:
                     raise InputError(where, "aftercorr is for the tasks of an array", "say afterok")
             self._check_room(where, spec)
+
+    def _check_output(self, where: str, spec: JobSpec) -> None:
+        """Raises InputError for an output to a file that the job may not choose."""
+        if spec.output and not self._chooses_output:
+            what = "output: nodes share no folder, and the controller writes for nobody else"
+            raise InputError(where, what, "leave it out: `dovetail logs` shows the output")
+        if self._home is not None:
+            check_output(where, spec, self._home)
 
     def _settled(self, submission: Submission) -> Submission:
         """Returns a submission with what its tenants imply. Raises InputError."""

@@ -247,7 +247,8 @@ def _failure(node: NodeEntry, result: SshOutput, version: str, fingerprint: str)
     if result.code in reasons:
         return f"{place}: {reasons[result.code]}"
     differs = f" (dovetail {version} is there, and {__version__} here)"
-    return f"{place}: {last or f'exit code {result.code}'}{differs * (version not in ('', __version__))}"
+    is_other = version not in ("", __version__)
+    return f"{place}: {last or f'exit code {result.code}'}{differs * is_other}"
 
 
 def _mend_of_ssh(place: str, last: str) -> str:
