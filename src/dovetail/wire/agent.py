@@ -56,13 +56,13 @@ class StartWorker(OnGpus):
     The fields from `command` to `retries` are alike for all workers of the job, and so is `script`.
     `command` is executed word by word. `output` is the log file; `folder` the job's own for
     checkpoints. `user` is the owner of the job as the kernel knows it, for launchers of other
-    identities; these write the text `script` to the file of that name in the folder, where the
-    controller cannot. With `trains` the worker speaks the messages of `wire.worker`; without, it is
-    a plain process, with torchrun's variables if `distributed` (its restarts so far and at most
-    among them), and with Slurm's variables of each task if `slurm_variables` (`slurm_ntasks` among
-    them, 0: not set; the names of the job's `nodes` and the tasks on each, in order of
-    `group_rank`). With a `container_image` it runs in a container, which sees `container_mounts` of
-    the node.
+    identities, and `uid` that on the controller's machine (-1: not told); these write the text
+    `script` to the file of that name in the folder, where the controller cannot. With `trains` the
+    worker speaks the messages of `wire.worker`; without, it is a plain process, with torchrun's
+    variables if `distributed` (its restarts so far and at most among them), and with Slurm's
+    variables of each task if `slurm_variables` (`slurm_ntasks` among them, 0: not set; the names of
+    the job's `nodes` and the tasks on each, in order of `group_rank`). With a `container_image` it
+    runs in a container, which sees `container_mounts` of the node.
 
     The worker is placed on GPU `gpu`, or on all `gpus` of this node. `share` is the part of each
     that it may use and `memory_bytes` the most it may hold of each (0: no bound). `rank`,
@@ -111,6 +111,7 @@ class StartWorker(OnGpus):
     ships: bool = False
     saved_step: int = -1
     from_checkpoint: bool = False
+    uid: int = -1
 
 
 @dataclass(frozen=True, slots=True)

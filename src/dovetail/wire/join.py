@@ -30,7 +30,10 @@ class NodeDevices:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """An agent joins as a node. `incarnation` is new for each process of an agent."""
+    """An agent joins as a node. `incarnation` is new for each process of an agent.
+
+    With `has_users` it runs jobs as their submitters, without as its own user.
+    """
 
     wire: int
     version: str
@@ -38,6 +41,7 @@ class Join:
     secret: str
     incarnation: str
     devices: NodeDevices
+    has_users: bool = False
 
 
 @dataclass(frozen=True, slots=True)

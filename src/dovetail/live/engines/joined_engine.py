@@ -48,13 +48,15 @@ class JoinSettings:
     """Where nodes reach the controller (HOST or HOST:PORT, empty: by this machine's name), and
     the lease of nodes: how long workers may run without a controller.
 
-    `lease` is `lease_s` as the user wrote it. With `ships` nodes share no folder.
+    `lease` is `lease_s` as the user wrote it. With `ships` nodes share no folder. With `has_users`
+    agents run jobs as their submitters.
     """
 
     gate: str = ""
     lease_s: float = LEASE_S
     lease: str = "10m"
     ships: bool = False
+    has_users: bool = False
 
 
 class JoinedEngine:
@@ -178,6 +180,7 @@ class JoinedEngine:
                 self._registry,
                 shared=shared,
                 ships=self.ships,
+                has_users=self._options.has_users,
                 site=self._site,
             )
         return self._gate

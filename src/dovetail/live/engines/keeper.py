@@ -63,7 +63,7 @@ class KeeperOrder(TypedDict):
     worker may run as long as the file `lease` allows, and until `lease_over_s` where that cannot be
     read; without `lease` no time is set. `removal` is the command that removes what the runtime of
     a container has left, and the file `began` has the number of its first process; only containers
-    have them. It is executed as `run_as`, if not as the user of the keeper, who is root then.
+    have them (`removal_environment`: not the worker's). It runs as `run_as`, or as the keeper does.
     """
 
     argv: list[str]
@@ -77,6 +77,7 @@ class KeeperOrder(TypedDict):
     lease: NotRequired[str]
     lease_over_s: NotRequired[float]
     removal: NotRequired[list[str]]
+    removal_environment: NotRequired[dict[str, str]]
     began: NotRequired[str]
     run_as: NotRequired[WorkerUser]
 
@@ -203,8 +204,8 @@ def signal_container(began: str, number: int) -> bool:
     itself, with the exit code of a program that has done its work.
     """
     try:
-        with open(began, encoding="ascii") as file:
-            pid = int(file.read())
+        with open(began, encoding="ascii", opener=private) as file:
+            pid = int(file.read(20))
         process = os.pidfd_open(pid)
     except (OSError, ValueError):
         return False
@@ -226,11 +227,11 @@ def remove_container(order: KeeperOrder) -> None:
 
     All its processes are gone by now. A runtime that hangs is given up: the exit must be told.
     """
-    command = order.get("removal")
-    if not command:
+    if not (command := order.get("removal")):
         return
+    environment = order.get("removal_environment", order["environment"])
     with contextlib.suppress(OSError):
-        pid = os.posix_spawn(command[0], command, order["environment"], setsigmask=())
+        pid = os.posix_spawn(command[0], command, environment, setsigmask=())
         until_s = time.monotonic() + REMOVAL_S
         while not os.waitpid(pid, os.WNOHANG)[0]:
             if time.monotonic() > until_s:
@@ -473,8 +474,8 @@ def claim_start(folder: str) -> bool:
 
 
 def private(path: str, flags: int) -> int:
-    """Opens a file that only its owner may read."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    """Opens a file that only its owner may read; no link is followed, and no pipe waited for."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 
 def write_when_room(folder: str, name: str, what: Mapping[str, object]) -> None:

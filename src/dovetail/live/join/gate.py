@@ -65,6 +65,12 @@ BACKLOG = 1024
 SITE_SINCE = 4
 """The first version of agents that understands what the site has set."""
 
+_AS_WHOM = (
+    "this cluster has several users, and its agent runs all jobs as one",
+    "this cluster has one user, and its agent runs jobs as several",
+)
+_AGENT_OF_USERS = "start it as root with `dovetail agent --users FILE`, or without for one user"
+
 ClientServer = Callable[[socket.socket], None]
 """Serves a client that has entered, without waiting for it."""
 FileServer = Callable[[int, socket.socket], None]
@@ -120,6 +126,7 @@ class Gate(PostThread):
         alive_s: float = ALIVE_S,
         shared: SharedFolder | None = None,
         ships: bool = False,
+        has_users: bool = False,
         site: SiteSettings = AS_USUAL,
     ) -> None:
         super().__init__("gate")
@@ -130,7 +137,7 @@ class Gate(PostThread):
         self._found: deque[Callable[[], None]] = deque()
         self._put: Callable[[Incoming], None] = lambda incoming: None
         self._serve_client: ClientServer | None = None
-        self._ships = ships
+        self._ships, self._has_users = ships, has_users
         self._serve_files: FileServer = _no_files
         self._strangers: list[_Stranger] = []
         self._nodes: dict[int, _NodeChannel] = {}
@@ -328,6 +335,9 @@ class Gate(PostThread):
             self._refuse(
                 stranger, why, f"install dovetail {__version__}, or share a folder: --jobs"
             )
+            return
+        if join.has_users is not self._has_users:
+            self._refuse(stranger, f"node {join.node}: {_AS_WHOM[join.has_users]}", _AGENT_OF_USERS)
             return
         if self._shared is None or join.wire < FOLDERS_SINCE:
             self._admit(stranger, join)

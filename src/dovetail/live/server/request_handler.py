@@ -233,7 +233,7 @@ class RequestHandler:
 
     def _owner_of_output(self, stored: StoredJob) -> int:
         """Returns the uid whose files alone may be read as the output of a job, -1 for any."""
-        if not self._info.folder.has_users:
+        if not self._info.folder.owned_by_users:
             return -1
         entry = user_entry(stored.spec.user)
         if entry is None:

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from time import sleep, time
 from types import FrameType
@@ -24,22 +24,19 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.policy import name_of, spell
 from dovetail.live.access.shared_home import SharedHome
-from dovetail.live.access.user_list import StoredUsers, read_user_list
+from dovetail.live.access.user_entry import user_entry
+from dovetail.live.access.user_list import StoredUsers
 from dovetail.live.controller.job_folders import JobFolders
 from dovetail.live.controller.node_monitor import awaits_nodes
 from dovetail.live.controller.watchdog import Watchdog, WatchdogPolicy
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import MEASURED, Edges, Incoming, StoredState
 from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
-from dovetail.live.engines.engine import Engine, open_engine
+from dovetail.live.engines.engine import Engine
 from dovetail.live.engines.engine_spec import EngineSpec
-from dovetail.live.engines.joined_engine import JoinSettings
-from dovetail.live.engines.local_engine import check_sockets
 from dovetail.live.engines.output_bound import shorten
-from dovetail.live.engines.shared_engine import SharedEngine
 from dovetail.live.jobs.lifecycle import TERMINAL
 from dovetail.live.jobs.output_path import output_of
-from dovetail.live.join.shared_folder import declare
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
@@ -47,6 +44,7 @@ from dovetail.live.server.server import Handler, Server, UserAdmission, user_nam
 from dovetail.live.server.user_guard import UserGuard
 from dovetail.live.serving.period import starting_meta
 from dovetail.live.serving.scheduler import JobLengths, Scheduler, build_scheduler
+from dovetail.live.serving.up_request import UpRequest, make_folder
 from dovetail.live.serving.warm_up import warm_up
 from dovetail.live.shipping.shipping_store import ShippedJob, ShippingStore
 from dovetail.live.store.database import Database, EmptyStore
@@ -55,15 +53,13 @@ from dovetail.live.store.group_commit import GroupCommit
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import LIVE, StoreReader
 from dovetail.live.store.store import Store
-from dovetail.live.system.file_system import check_local
 from dovetail.live.system.private_file import is_gone
 from dovetail.live.workers.rules import ENDLESS_LEASE_S, Rules
 from dovetail.physics.beliefs.measurements import Measurements
-from dovetail.study.option_texts import OptionTexts
 from dovetail.study.tenant_notes import unheeded
 from dovetail.traces.cluster_file import with_tenants
 from dovetail.version import __version__
-from dovetail.wire.site import AUTO, SiteSettings
+from dovetail.wire.site import AUTO
 
 LOG = logging.getLogger(__name__)
 LEASE = "lease of nodes"
@@ -82,39 +78,9 @@ MESSAGES_S = 0.1
 """How long a message to an agent and its reply usually take at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpRequest:
-    """The command line of `dovetail up`."""
-
-    home: Path
-    policy: str
-    engine: str
-    options: OptionTexts
-    listen: str = ""
-    share_between_users: bool = False
-    join: JoinSettings = field(default_factory=JoinSettings)
-    site: SiteSettings = field(default_factory=SiteSettings)
-    jobs: str = ""
-    users: str = ""
-
-    @property
-    def folder(self) -> Folder:
-        """Returns the folder of the controller: a part of the home if several users share it."""
-        return SharedHome(self.home).folder if self.users else Folder(self.home)
-
-    @property
-    def engine_here(self) -> Engine:
-        """Returns the engine. Raises InputError."""
-        given = dict(self.options)
-        if self.users:
-            home = SharedHome(self.home)
-            return SharedEngine(self.engine, home, Path(self.users), given, self.site)
-        return open_engine(self.engine, self.folder.home, given, self.join, self.site)
-
-
 def check(request: UpRequest) -> None:
     """Raises InputError for a request that cannot work; starts nothing."""
-    folder = _make_folder(request)
+    folder = make_folder(request)
     engine = request.engine_here
     if engine.is_known:
         _check_policy(request, engine)
@@ -155,7 +121,7 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
     `ready` is called when clients can connect. When nodes have joined that the controller does not
     know, or that have other GPUs than before, the next one begins, as after a crash: jobs run on.
     """
-    folder = _make_folder(request)
+    folder = make_folder(request)
     with ExitStack() as stack:
         lock = folder.lock()
         stack.callback(lock.release)
@@ -213,27 +179,6 @@ def _with_tenants(request: UpRequest, engine: Engine, now_s: float) -> Cluster:
     )
 
 
-def _make_folder(request: UpRequest) -> Folder:
-    """Makes and returns the folder of a cluster; makes nothing for a request that cannot work."""
-    folder, agents = request.folder, request.home
-    if request.users:
-        agents = SharedHome(request.home).agent
-        SharedHome(request.home).check(read_user_list(Path(request.users)).controller)
-        if request.jobs:
-            raise InputError(
-                "--jobs", "jobs of several users have theirs in HOME/jobs", "leave it out"
-            )
-    elif SharedHome(request.home).controller.is_dir():
-        what = "it is the folder of a cluster of several users"
-        raise InputError(str(request.home), what, "give --users FILE, or another --home")
-    check_local(folder.home)
-    check_sockets(agents, EngineSpec.parse(request.engine))
-    folder.make()
-    if request.jobs and not request.join.ships:
-        declare(folder.home, Path(request.jobs))
-    return request.folder
-
-
 def _check_new(folder: Folder) -> None:
     """Raises InputError if the store is an empty file although there were jobs.
 
@@ -284,7 +229,7 @@ def _control(
     with ExitStack() as stack:
         post = engine.connect(inbox.put)
         stack.callback(post.close)
-        folders = JobFolders(folder, store, ships=engine.ships)
+        folders = JobFolders(folder, store, ships=engine.ships, uid_of=_uid_of(request))
         world = LiveWorld(
             Edges(clock, inbox, post, folders, store),
             scheduler.state,
@@ -311,6 +256,7 @@ def _control(
             home=folder.home if users is None else request.home,
             policy=scheduler.policy,
             submitted_max=_submitted_max(users),
+            chooses_output=not (users is not None and engine.ships),
         )
         pong = _pong(request, recovered.epoch, scheduler, clock.now(), engine.speed)
         info = ServerInfo(pong, folder, engine.paced)
@@ -405,6 +351,16 @@ def _pong(
         now_s=now_s,
         speed=speed,
     )
+
+
+def _uid_of(request: UpRequest) -> Callable[[str], int]:
+    """Returns what knows the uid of a user here, by which nodes check theirs; -1 for one user."""
+
+    def uid_of(user: str) -> int:
+        entry = user_entry(user) if request.users else None
+        return -1 if entry is None else entry.uid
+
+    return uid_of
 
 
 def _submitted_max(users: StoredUsers | None) -> Callable[[str], int]:
