@@ -32,11 +32,12 @@ PREPARE_S = 10.0
 LIMIT_S = 3.6
 """To put a worker under another compute limit, stable over models (GIMBAL section 4.2)."""
 ADJUST_S = 0.0
-"""To train in another manner on the same GPUs, and so to take in a partner there.
+"""To train in another manner on the same GPUs: with other steps, or beside a partner that joins.
 
-Nothing of the job starts anew: a worker cuts the next batch into other steps (SJF-BSBF section 4
-counts the steps, not the change). Real workers enter another generation with the same members,
-which is measured in docs/claims/performance.md and less than the rounding of any figure here.
+Nothing starts anew; SJF-BSBF (section 4) counts what more steps take, and nothing for the change.
+Live, a plain program and one that only gets a neighbour hear nothing. Workers that get other steps
+enter another generation of the same members at the end of an iteration, as in a resize, whose
+pause is of milliseconds (`RECONFIGURE_S`; docs/claims/performance.md); it was not measured apart.
 """
 WITHOUT_NUMBER = ("none", "one-by-one")
 BY_PROFILE = "per-start:profile"
