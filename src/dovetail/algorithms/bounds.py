@@ -84,6 +84,7 @@ LOOSENESS = {
     Powers(sharing=True, interleaving=True): Looseness(0.90, 0.71),
     Powers(elastic=True, sharing=True): Looseness(0.80, 0.59),
     Powers(elastic=True, interleaving=True): Looseness(0.92, 0.59),
+    Powers(elastic=True, sharing=True, interleaving=True): Looseness(0.80, 0.59),
 }
 """Of 60 crowds of four jobs, where it was measured (`python -m benchmarks.bound_looseness`)."""
 
