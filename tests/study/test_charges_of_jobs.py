@@ -66,7 +66,7 @@ def test_limits_are_those_of_the_physics() -> None:
     rows = shareable(WIDE, replace(WIDE, model="muri/bert"))
     trace = trace_of(*rows)
     physics = build_physics(trace, Options(Cluster.parse("1x4")))
-    sides = [SizedJob(0), SizedJob(1, 2)]
+    sides = [SizedJob(0, 1, 2), SizedJob(1, 2, 2)]
     free, squeezed = ways_to_share(physics, sides, limits=True)
     on = Placement(((0, 2),), ((0, 1),))
     cut = replace(on, accumulation_steps=2)
