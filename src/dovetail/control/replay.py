@@ -231,11 +231,7 @@ class ReplayWorld:
                 case NodeChanged(_, node, node_state):
                     nodes.append((node, node_state))
                 case Shrunk(_, job, placement, _, _, _):
-                    lost = {
-                        n for n, _ in state.plan.placed[job].spans if n not in placement.by_node()
-                    }
-                    state.expansions.lose(job, lost)
-                    state.plan.shrink(job, placement)
+                    self._shrink(job, placement)
                     shrunk.append(fact)
                 case Woke() | Learned():
                     woke = True
@@ -249,6 +245,12 @@ class ReplayWorld:
         tenants = state.plan.occupancy.tenants
         opens = woke and tenants is not None and instant.t in tenants.edges_s()
         return Changes(arrived, ended, evicted, capacity=capacity or opens, woke=woke)
+
+    def _shrink(self, job: int, left: Placement) -> None:
+        state = self._state
+        lost = state.plan.placed[job].by_node().keys() - left.by_node().keys()
+        state.expansions.lose(job, lost)
+        state.plan.shrink(job, left)
 
     def _change_capacity(self, nodes: Sequence[tuple[int, str]], events: Sequence[Fact]) -> bool:
         """Adopts the states of nodes and GPUs; returns whether there are new ones."""
