@@ -1,0 +1,227 @@
+"""The four resources that co-located processes share here, as real as the machine allows.
+
+- storage: reads with O_DIRECT of a file, at the rate of one slow disk: each read reserves time on
+  the disk, so readers alternate. The kernel's own throttle (blkio, io.max) forgives what was not
+  used in up to 0.1 s, so it would not slow a stage of 20 ms.
+- CPU: one core, for the loaders.
+- compute: the other core, in place of a GPU; limits are quotas of a control group (version 1, of
+  threads).
+- network: a pair of network namespaces joined by veth, with a token-bucket filter each way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.context import SpawnContext
+from multiprocessing.synchronize import Lock
+from pathlib import Path
+
+import numpy as np
+
+from dovetail.live.engines.cgroup import ControlGroups
+
+HOST_CORE, COMPUTE_CORE = 0, 1
+CHUNK_BYTES = 1 << 17
+CHUNKS = 256
+DISK_BYTES_PER_S = 100e6
+LINK = "400mbit"
+SIDE = 256
+"""Pixels of an image's side; a chunk holds one compressed image of three colours."""
+SHARES_MAX = 1 << 18
+PERIOD_S = 0.010
+"""Of a quota: a third of an iteration, so that a limit slows each one."""
+GROUP = "dovetail-colocation"
+CLONE_NEWNET = 0x40000000
+PR_SET_TIMERSLACK = 29
+NEAR, FAR = "dvcolo0", "dvcolo1"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where the processes of members find the resources. `group`: the parent of quotas."""
+
+    samples: Path
+    place: Path
+    group: Path | None
+
+    def limit(self, member: int, share: float) -> None:
+        """Lets the threads of a member's group use a share of a core; 1: all of it."""
+        if self.group is None:
+            raise RuntimeError("limits need a CPU control group of version 1 that root may write")
+        group = self.group / str(member)
+        group.mkdir(exist_ok=True)
+        (group / "cpu.cfs_period_us").write_text(str(round(PERIOD_S * 1e6)))
+        quota = -1 if share >= 1 else round(share * PERIOD_S * 1e6)
+        (group / "cpu.cfs_quota_us").write_text(str(quota))
+
+    def bound_this_thread(self, member: int) -> None:
+        """Moves the calling thread into its member's group."""
+        if self.group is not None:
+            (self.group / str(member) / "tasks").write_text(str(thread_id()))
+
+
+def why_not() -> str:
+    """Returns why the resources cannot be had here, or nothing."""
+    if (os.cpu_count() or 1) < 2:
+        return "two cores are needed"
+    if os.geteuid():
+        return "network namespaces need root"
+    missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
+    return f"{' and '.join(missing)} not found: install iproute2" if missing else ""
+
+
+@contextmanager
+def machine(folder: Path) -> Iterator[Machine]:
+    """Gives the resources, with the samples in a folder on a real disk; takes them away."""
+    with tempfile.TemporaryDirectory(prefix="colocation", dir=folder) as place:
+        samples = Path(place) / "samples"
+        write_samples(samples)
+        groups = ControlGroups.below_own(GROUP)
+        group = groups.cpu if groups.version == 1 else None
+        if group is not None:
+            (group / "cpu.shares").write_text(str(SHARES_MAX))
+        join_namespaces()
+        try:
+            yield Machine(samples, Path(place), group)
+        finally:
+            part_namespaces()
+            if group is not None:
+                remove(group)
+
+
+def remove(group: Path) -> None:
+    """Removes a group and those below it, once the last process in them is gone."""
+    for each in (*(p for p in group.iterdir() if p.is_dir()), group):
+        each.rmdir()
+
+
+def write_samples(path: Path) -> None:
+    """Writes images of smooth noise, each compressed into a chunk of its own."""
+    rng = np.random.default_rng(0)
+    with path.open("wb") as file:
+        for _ in range(CHUNKS):
+            noise = rng.integers(0, 16, (SIDE, SIDE, 3), dtype=np.uint8)
+            slope = np.arange(SIDE, dtype=np.uint8)[:, None, None] // 2
+            packed = zlib.compress((noise + slope).tobytes(), 1)
+            head = len(packed).to_bytes(4, "little")
+            assert len(packed) + len(head) <= CHUNK_BYTES, "an image fits its chunk"
+            file.write((head + packed).ljust(CHUNK_BYTES, b"\0"))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+# Network.
+
+
+def join_namespaces() -> None:
+    """Makes two namespaces with a slow link between them."""
+    part_namespaces()
+    for name in (NEAR, FAR):
+        command("ip", "netns", "add", name)
+    command(
+        "ip", "link", "add", NEAR, "netns", NEAR, "type", "veth", "peer", "name", FAR, "netns", FAR
+    )
+    for number, name in enumerate((NEAR, FAR), 1):
+        inside = ("ip", "-n", name)
+        command(*inside, "addr", "add", f"10.99.7.{number}/30", "dev", name)
+        command(*inside, "link", "set", name, "up")
+        command(*inside, "link", "set", "lo", "up")
+        shape = ("root", "tbf", "rate", LINK, "burst", "32kb", "limit", "8mb")
+        command("tc", "-n", name, "qdisc", "add", "dev", name, *shape)
+
+
+def part_namespaces() -> None:
+    for name in (NEAR, FAR):
+        if Path("/run/netns", name).exists():
+            command("ip", "netns", "del", name)
+
+
+def command(*words: str) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
+
+
+# What a process does at its start.
+
+
+def enter_namespace(name: str) -> None:
+    """Moves the calling thread, and those it will start, into a network namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(f"/run/netns/{name}", "rb") as file:
+        if libc.setns(file.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {name}")
+
+
+def come_first() -> None:
+    """Puts this process, as all members', before everything else on the machine.
+
+    Its sleeps end within a microsecond, not fifty.
+    """
+    os.setpriority(os.PRIO_PROCESS, 0, -20)
+    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1000)
+
+
+def keep_awake(core: int) -> None:
+    """Runs whenever a core is idle, for good: a core that sleeps wakes late on some machines."""
+    os.sched_setaffinity(0, {core})
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    parent = os.getppid()
+    while os.getppid() == parent:
+        pass
+
+
+def thread_id() -> int:
+    return int(Path("/proc/thread-self").readlink().name)
+
+
+# Storage.
+
+
+class Disk:
+    """A disk of one head, shared by processes: reads take their time one after the other."""
+
+    def __init__(self, context: SpawnContext) -> None:
+        self._lock: Lock = context.Lock()
+        self._idle_from_s = context.RawValue("d", 0.0)
+
+    def reserve(self, size_bytes: int) -> float:
+        """Returns the time at which a read of so many bytes that begins now will be done."""
+        with self._lock:
+            starts_s = max(time.monotonic(), self._idle_from_s.value)
+            self._idle_from_s.value = starts_s + size_bytes / DISK_BYTES_PER_S
+            return float(self._idle_from_s.value)
+
+
+class SampleReader:
+    """Reads chunks of the sample file past the page cache."""
+
+    def __init__(self, path: Path, disk: Disk, first: int) -> None:
+        self._file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        self._disk, self._next = disk, first % CHUNKS
+        # O_DIRECT demands memory that begins at a page.
+        self._memory = mmap.mmap(-1, CHUNK_BYTES)
+
+    def read(self, count: int) -> list[bytes]:
+        """Returns the next chunks."""
+        return [self._chunk() for _ in range(count)]
+
+    def _chunk(self) -> bytes:
+        done_s = self._disk.reserve(CHUNK_BYTES)
+        os.preadv(self._file, [self._memory], self._next * CHUNK_BYTES)
+        chunk = self._memory[:]
+        # A stride that is prime to the number of chunks visits all of them.
+        self._next = (self._next + 97) % CHUNKS
+        if (left_s := done_s - time.monotonic()) > 0:
+            time.sleep(left_s)
+        return chunk
