@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
+import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import combinations, combinations_with_replacement
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
 from benchmarks.colocation_machine import (
@@ -31,6 +34,7 @@ from benchmarks.colocation_machine import (
     LINK,
     Disk,
     Machine,
+    come_first,
     keep_awake,
     machine,
     why_not,
@@ -71,6 +75,7 @@ KINDS = {
 }
 LIMITS = (0.25, 0.5, 0.75)
 MEMBERS_MAX = 3
+TURN_COSTS = "turns.json"
 LEAD_S = 0.1
 """Between the order and the start of a cell."""
 SETTLE_S = 2.0
@@ -281,10 +286,60 @@ def crew_of(machine: Machine, members: int) -> Iterator[Crew]:
         crew.close()
 
 
+# What a turn costs.
+
+ROUNDS = 20_000
+
+
+def turn_costs() -> dict[str, float]:
+    """Returns microseconds of a token that nobody else wants, and of one that two hand over."""
+    context = multiprocessing.get_context("spawn")
+    alone, pair, steps = Tokens(context, 1), Tokens(context, 2), LockStep(context, 2)
+    began_s = time.perf_counter()
+    for _ in range(ROUNDS):
+        alone.take(0, 0)
+        alone.give(0, 0)
+    free_us = (time.perf_counter() - began_s) / ROUNDS * 1e6
+    steps.begin(2, math.inf)
+    answers = context.SimpleQueue()
+    processes = [
+        context.Process(target=hand_over, args=(pair, steps, member, answers), daemon=True)
+        for member in range(2)
+    ]
+    for process in processes:
+        process.start()
+    told = [answers.get() for _ in processes]
+    for process in processes:
+        process.join(PATIENCE_S)
+    wanted_us, phase_us = (statistics.fmean(each) for each in zip(*told, strict=True))
+    costs = {"token_us": free_us, "token_handed_over_us": wanted_us, "phase_us": phase_us}
+    return {name: round(us, 1) for name, us in costs.items()}
+
+
+def hand_over(
+    tokens: Tokens, steps: LockStep, member: int, answers: SimpleQueue[tuple[float, float]]
+) -> None:
+    """Measures, on a core of its own as loaders and trainers are, with another that does so."""
+    os.sched_setaffinity(0, {(HOST_CORE, COMPUTE_CORE)[member]})
+    come_first()
+    steps.give(0, member)
+    began_s = time.perf_counter()
+    for _ in range(ROUNDS):
+        tokens.take(0, member)
+        tokens.give(0, member)
+    steps.give(0, member)
+    middle_s = time.perf_counter()
+    for _ in range(ROUNDS):
+        steps.give(0, member)
+    ended_s = time.perf_counter()
+    # In a round of one the token goes to the other and back.
+    answers.put(((middle_s - began_s) / ROUNDS / 2 * 1e6, (ended_s - middle_s) / ROUNDS * 1e6))
+
+
 # The matrix.
 
 
-def cells_of(folder: Path, job_set: JobSet) -> list[Cell]:
+def measured(folder: Path, job_set: JobSet) -> list[Cell]:
     """Returns what was measured of a set so far."""
     path = folder / job_set.file_name
     if not path.exists():
@@ -319,7 +374,7 @@ def offsets_of(folder: Path, job_set: JobSet) -> tuple[int, ...]:
     """Returns the offsets of the shortest cycle by Muri's equation 3, from the stages alone."""
     rows = []
     for name in job_set.kinds:
-        alone = [c for c in cells_of(folder, JobSet((name,), 0)) if c.way == Way(ALONE)]
+        alone = [c for c in measured(folder, JobSet((name,), 0)) if c.way == Way(ALONE)]
         if not alone:
             return tuple(range(len(job_set.kinds)))
         rows.append(alone[0].members[0].used_s)
@@ -327,34 +382,38 @@ def offsets_of(folder: Path, job_set: JobSet) -> tuple[int, ...]:
 
 
 def missing(
-    folder: Path, sets: Sequence[JobSet], repetitions: int
-) -> list[tuple[int, JobSet, Way]]:
-    """Returns the cells that are not measured, in order."""
-    return [
-        (repetition, job_set, way)
-        for repetition in range(repetitions)
-        for job_set in sets
-        for way in job_set.ways()
-        if not any(c.way == way and c.repetition == repetition for c in cells_of(folder, job_set))
-    ]
+    folder: Path, pairs: Sequence[tuple[JobSet, Way]], repetitions: int
+) -> Iterator[tuple[int, JobSet, Way]]:
+    """Yields the cells that are not measured, in order."""
+    for repetition in range(repetitions):
+        for job_set, way in pairs:
+            known = measured(folder, job_set)
+            if not any((c.way, c.repetition) == (way, repetition) for c in known):
+                yield repetition, job_set, way
 
 
 def measure(
-    folder: Path, sets: Sequence[JobSet], repetitions: int, pace: Pace, within_s: float
+    folder: Path,
+    pairs: Sequence[tuple[JobSet, Way]],
+    repetitions: int,
+    pace: Pace,
+    within_s: float,
 ) -> int:
     """Measures what is missing, as long as there is time; returns how many cells are left."""
     ends_s = time.monotonic() + within_s
-    todo = missing(folder, sets, repetitions)
+    todo = list(missing(folder, pairs, repetitions))
     if not todo:
         return 0
     members = max(len(job_set.kinds) for _, job_set, _ in todo)
+    if not (folder / TURN_COSTS).exists():
+        (folder / TURN_COSTS).write_text(json.dumps(turn_costs()) + "\n")
     with machine(folder) as here, crew_of(here, members) as crew:
         for done, (repetition, job_set, way) in enumerate(todo):
             if time.monotonic() > ends_s:
                 return len(todo) - done
             offsets = offsets_of(folder, job_set)
             told = tuple(crew.play(job_set, way, offsets, pace))
-            cells = [*cells_of(folder, job_set), Cell(way, repetition, offsets, told)]
+            cells = [*measured(folder, job_set), Cell(way, repetition, offsets, told)]
             keep(folder, job_set, cells)
     return 0
 
@@ -366,6 +425,7 @@ def print_profile(folder: Path, path: Path) -> None:
         "link": LINK,
         "kinds": [asdict(kind) for kind in KINDS.values()],
         "stages": STAGES,
+        "turns": json.loads((folder / TURN_COSTS).read_text()),
         "command": "python -m benchmarks.colocation --folder runs",
     }
     profile = joined(folder, [each.file_name for each in job_sets()], resources)
@@ -393,7 +453,8 @@ def main(words: Sequence[str] | None = None) -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     sets = [each for each in job_sets() if options.only in each.file_name]
     pace = Pace(options.warm, options.seconds)
-    left = measure(options.folder, sets, options.repetitions, pace, options.within)
+    pairs = [(each, way) for each in sets for way in each.ways()]
+    left = measure(options.folder, pairs, options.repetitions, pace, options.within)
     print(f"{left} cells are left")
 
 

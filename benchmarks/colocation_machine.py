@@ -40,18 +40,20 @@ SIDE = 256
 SHARES_MAX = 1 << 18
 PERIOD_S = 0.010
 """Of a quota: a third of an iteration, so that a limit slows each one."""
-GROUP = "dovetail-colocation"
 CLONE_NEWNET = 0x40000000
 PR_SET_TIMERSLACK = 29
-NEAR, FAR = "dvcolo0", "dvcolo1"
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where the processes of members find the resources. `group`: the parent of quotas."""
+    """Where the processes of members find the resources.
+
+    `namespaces` are those of trainers and of peers, `group` the parent of quotas.
+    """
 
     samples: Path
     place: Path
+    namespaces: tuple[str, str]
     group: Path | None
 
     def limit(self, member: int, share: float) -> None:
@@ -86,15 +88,20 @@ def machine(folder: Path) -> Iterator[Machine]:
     with tempfile.TemporaryDirectory(prefix="colocation", dir=folder) as place:
         samples = Path(place) / "samples"
         write_samples(samples)
-        groups = ControlGroups.below_own(GROUP)
+        own = f"dovetail-colocation-{os.getpid()}"
+        groups = ControlGroups.below_own(own)
         group = groups.cpu if groups.version == 1 else None
         if group is not None:
             (group / "cpu.shares").write_text(str(SHARES_MAX))
-        join_namespaces()
+        # The longest name of a device has 15 characters.
+        near, far = f"dv{os.getpid()}n", f"dv{os.getpid()}f"
         try:
-            yield Machine(samples, Path(place), group)
+            join_namespaces(near, far)
+            yield Machine(samples, Path(place), (near, far), group)
         finally:
-            part_namespaces()
+            for name in (near, far):
+                if Path("/run/netns", name).exists():
+                    command("ip", "netns", "del", name)
             if group is not None:
                 remove(group)
 
@@ -123,27 +130,19 @@ def write_samples(path: Path) -> None:
 # Network.
 
 
-def join_namespaces() -> None:
+def join_namespaces(near: str, far: str) -> None:
     """Makes two namespaces with a slow link between them."""
-    part_namespaces()
-    for name in (NEAR, FAR):
+    for name in (near, far):
         command("ip", "netns", "add", name)
-    command(
-        "ip", "link", "add", NEAR, "netns", NEAR, "type", "veth", "peer", "name", FAR, "netns", FAR
-    )
-    for number, name in enumerate((NEAR, FAR), 1):
+    peer = ("peer", "name", far, "netns", far)
+    command("ip", "link", "add", near, "netns", near, "type", "veth", *peer)
+    for number, name in enumerate((near, far), 1):
         inside = ("ip", "-n", name)
         command(*inside, "addr", "add", f"10.99.7.{number}/30", "dev", name)
         command(*inside, "link", "set", name, "up")
         command(*inside, "link", "set", "lo", "up")
         shape = ("root", "tbf", "rate", LINK, "burst", "32kb", "limit", "8mb")
         command("tc", "-n", name, "qdisc", "add", "dev", name, *shape)
-
-
-def part_namespaces() -> None:
-    for name in (NEAR, FAR):
-        if Path("/run/netns", name).exists():
-            command("ip", "netns", "del", name)
 
 
 def command(*words: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ALONE, FREE, TOKENS, LOCK_STEP = "alone", "free", "tokens", "lock step"
-ONE_AFTER_THE_OTHER, LIMIT = "one after the other", "limit"
+ONE_AFTER_THE_OTHER, LIMIT, MPS = "one after the other", "limit", "MPS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +176,11 @@ def demands(profile: Profile, ahead: int) -> Iterator[str]:
 
 def sums_of_sets(profile: Profile, ahead: int) -> Iterator[str]:
     """Yields the sum of rates over rates alone of each set in each way but limits."""
-    ways = (FREE, TOKENS, LOCK_STEP, ONE_AFTER_THE_OTHER)
+    here = [e for e in profile.entries if e.ahead == ahead and len(e.kinds) > 1]
+    ways = [way for way in dict.fromkeys(e.way for e in here) if way != LIMIT]
     yield from head("set", *ways)
-    kinds = dict.fromkeys(e.kinds for e in profile.entries if e.ahead == ahead)
-    for each in (kinds for kinds in kinds if len(kinds) > 1):
-        found = {e.way: e for e in profile.entries if (e.kinds, e.ahead) == (each, ahead)}
+    for each in dict.fromkeys(e.kinds for e in here):
+        found = {e.way: e for e in here if e.kinds == each}
         cells = [sum_words(profile, found[way]) if way in found else "" for way in ways]
         yield row(" + ".join(each), *cells)
 

@@ -71,6 +71,11 @@ class Tokens:
                     return
             self._holders[resource] = NOBODY
 
+    def waiting(self, resource: int) -> list[int]:
+        """Returns 1 for each member that waits for a resource, else 0."""
+        first = resource * self._members
+        return list(self._waiting[first : first + self._members])
+
 
 class LockStep:
     """Phases that all members of a set end together; `begin` is called before each cell."""
@@ -86,6 +91,10 @@ class LockStep:
     def begin(self, members: int, until_s: float) -> None:
         self._members.value, self._until_s.value = members, until_s
         self._arrived.value = self._ended.value = 0
+
+    def end(self) -> None:
+        """Makes the present phase the last."""
+        self._until_s.value = 0.0
 
     @property
     def is_over(self) -> bool:

@@ -24,9 +24,7 @@ from numpy.typing import NDArray
 
 from benchmarks.colocation_machine import (
     COMPUTE_CORE,
-    FAR,
     HOST_CORE,
-    NEAR,
     SIDE,
     Disk,
     Machine,
@@ -280,7 +278,7 @@ def joined(machine: Machine, number: int, rank: int) -> torch.distributed.Proces
 
     come_first()
     torch.set_num_threads(1)
-    name = (NEAR, FAR)[rank]
+    name = machine.namespaces[rank]
     os.environ["GLOO_SOCKET_IFNAME"] = name
     enter_namespace(name)
     os.sched_setaffinity(0, {HOST_CORE})
