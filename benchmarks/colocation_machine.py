@@ -62,9 +62,18 @@ class Machine:
             raise RuntimeError("limits need a CPU control group of version 1 that root may write")
         group = self.group / str(member)
         group.mkdir(exist_ok=True)
+        (group / "cpu.shares").write_text(str(SHARES_MAX))
         (group / "cpu.cfs_period_us").write_text(str(round(PERIOD_S * 1e6)))
         quota = -1 if share >= 1 else round(share * PERIOD_S * 1e6)
         (group / "cpu.cfs_quota_us").write_text(str(quota))
+
+    def come_first(self) -> None:
+        """Puts this process before all that is not measured; its sleeps end within 1 us, not 50."""
+        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1000)
+        if self.group is None:
+            os.setpriority(os.PRIO_PROCESS, 0, -20)
+        else:
+            (self.group / "cgroup.procs").write_text(str(os.getpid()))
 
     def bound_this_thread(self, member: int) -> None:
         """Moves the calling thread into its member's group."""
@@ -142,6 +151,8 @@ def join_namespaces(near: str, far: str) -> None:
         command(*inside, "link", "set", name, "up")
         command(*inside, "link", "set", "lo", "up")
         shape = ("root", "tbf", "rate", LINK, "burst", "32kb", "limit", "8mb")
+        # A sender that waits for a delayed acknowledgement does so for 8 ms or more.
+        command(*inside, "route", "change", "10.99.7.0/30", "dev", name, "quickack", "1")
         command("tc", "-n", name, "qdisc", "add", "dev", name, *shape)
 
 
@@ -160,15 +171,6 @@ def enter_namespace(name: str) -> None:
     with open(f"/run/netns/{name}", "rb") as file:
         if libc.setns(file.fileno(), CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {name}")
-
-
-def come_first() -> None:
-    """Puts this process, as all members', before everything else on the machine.
-
-    Its sleeps end within a microsecond, not fifty.
-    """
-    os.setpriority(os.PRIO_PROCESS, 0, -20)
-    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1000)
 
 
 def keep_awake(core: int) -> None:

@@ -29,7 +29,6 @@ from benchmarks.colocation_machine import (
     Disk,
     Machine,
     SampleReader,
-    come_first,
     enter_namespace,
 )
 from benchmarks.colocation_profile import FREE, LOCK_STEP, TOKENS
@@ -191,7 +190,7 @@ def serve(orders: Connection, play: Callable[[Part], Told | None]) -> None:
 
 def loader(shared: Shared, machine: Machine, orders: Connection) -> None:
     os.sched_setaffinity(0, {HOST_CORE})
-    come_first()
+    machine.come_first()
     reader = SampleReader(machine.samples, shared.disk, 61 * shared.number)
     slots = shared.slots()
     serve(orders, lambda part: load(shared, part, reader, slots))
@@ -273,10 +272,10 @@ class Model:
 
 def joined(machine: Machine, number: int, rank: int) -> torch.distributed.ProcessGroup:
     """Returns the process group of trainer and peer; its threads are on the host's core."""
+    machine.come_first()
     import torch
     from torch import distributed
 
-    come_first()
     torch.set_num_threads(1)
     name = machine.namespaces[rank]
     os.environ["GLOO_SOCKET_IFNAME"] = name

@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from benchmarks import gpu_colocation
 from benchmarks.elastic import lines, longest_of_next, milliseconds, some_steps, steps
+from benchmarks.gpu_member import GPU_KINDS
 from dovetail.live.engines.nvml import VISIBLE, gpus
 from dovetail.train.rehearsal import Rehearsal, RehearsalProcess
 
@@ -51,6 +52,7 @@ class Bench(NamedTuple):
     seconds: float
     words: tuple[str, ...]
     folder: Path | None
+    kinds: tuple[str, ...]
 
     def command(self, *words: str) -> list[str]:
         """Returns the command of a worker."""
@@ -216,8 +218,14 @@ def pairs(bench: Bench) -> None:
         folder = bench.folder
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dvg")))
-        place, part = bench.places[0], 1 if bench.device == "cuda" else CPU_PART
-        gpu_colocation.colocation(bench.device, place, folder, bench.seconds, part=part)
+        gpu_colocation.colocation(
+            bench.device,
+            bench.places[0],
+            folder,
+            bench.seconds,
+            kinds=bench.kinds,
+            part=1 if bench.device == "cuda" else CPU_PART,
+        )
 
 
 # State from device to device.
@@ -266,6 +274,7 @@ def bench_of(options: argparse.Namespace) -> Bench:
         options.seconds,
         tuple(options.words.split()),
         options.folder,
+        tuple(options.kinds.split(",")),
     )
 
 
@@ -279,6 +288,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run of a pair")
     parser.add_argument("--words", default="", help="further words for the worker")
+    parser.add_argument("--kinds", default=",".join(GPU_KINDS), help="of jobs in pairs")
     parser.add_argument("--folder", type=Path, help="of pairs, which then go on where they stopped")
     options = parser.parse_args(words)
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from benchmarks.colocation import Cell, JobSet, Member, Way, keep, mean, measured, missing
 from benchmarks.colocation_profile import ALONE, FREE, LIMIT, MPS, joined, tables
-from benchmarks.gpu_member import GPU_KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 CONTROL = "nvidia-cuda-mps-control"
@@ -70,10 +69,13 @@ def colocation(
     folder: Path,
     seconds: float,
     *,
-    kinds: Sequence[str] = tuple(GPU_KINDS),
-    part: int = 1,
+    kinds: Sequence[str],
+    part: int,
 ) -> None:
-    """Measures what is missing in a folder, and prints all that is there."""
+    """Measures what is missing in a folder, and prints all that is there.
+
+    Models are `part` times as narrow as on a GPU, and their batches as small.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     why = why_no_mps(device)
     print(f"\npairs on one device ({device}), {seconds:g} s each, into {folder}")
