@@ -34,7 +34,6 @@ from benchmarks.colocation_machine import (
     LINK,
     Disk,
     Machine,
-    keep_awake,
     machine,
     why_not,
 )
@@ -172,10 +171,6 @@ class Crew:
         self.shared = [Shared(context, n, disk, tokens, self._steps) for n in range(members)]
         self._orders: list[list[Connection]] = []
         self._processes: list[BaseProcess] = []
-        self._spinners = [
-            context.Process(target=keep_awake, args=(core,), daemon=True)
-            for core in (HOST_CORE, COMPUTE_CORE)
-        ]
         for shared in self.shared:
             if machine.group is not None:
                 machine.limit(shared.number, 1.0)
@@ -187,7 +182,7 @@ class Crew:
             self._orders.append([ours for ours, _ in here])
 
     def start(self) -> None:
-        for process in (*self._spinners, *self._processes):
+        for process in self._processes:
             process.start()
         for orders in self._orders:
             for connection in orders:
@@ -202,7 +197,6 @@ class Crew:
                 connection.send(None)
         for process in self._processes:
             process.join(PATIENCE_S)
-        for process in (*self._processes, *self._spinners):
             process.kill()
             process.join()
 

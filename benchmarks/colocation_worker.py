@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 STORAGE, CPU, COMPUTE, NETWORK = range(4)
 STAGES = ("storage", "cpu", "compute", "network")
 AHEAD_MAX = 2
+SPREAD = 0.25
+"""Of the sizes of batches. Equal ones would keep two jobs in the phase in which they started."""
 WIDTH = 128
 ROWS = 256
 """Of a step; a row is what a layer takes of a sample."""
@@ -54,7 +56,8 @@ SLOTS = AHEAD_MAX + 1
 class Kind:
     """What an iteration of a job does: chunks read, images decoded, and the network trained.
 
-    The batch is computed in so many steps, whose gradients accumulate.
+    The batch is computed in so many steps, whose gradients accumulate. All three are means:
+    batches differ in size by up to `SPREAD`.
     """
 
     name: str
@@ -102,6 +105,7 @@ class Shared:
         self.empty: Semaphore = context.Semaphore(0)
         self.full: Semaphore = context.Semaphore(0)
         self.is_closing = context.RawValue("i", 0)
+        self.sizes = context.RawArray("d", SLOTS)
         self.memory = context.RawArray("f", SLOTS * SLOT_IMAGES * IMAGE_FLOATS)
 
     def begin(self, ahead: int) -> None:
@@ -199,20 +203,27 @@ def loader(shared: Shared, machine: Machine, orders: Connection) -> None:
 def load(shared: Shared, part: Part, reader: SampleReader, slots: NDArray[np.float32]) -> Told:
     diary = Diary(part, shared.turns(part.turns), shared.number)
     until(part.start_s)
-    batch = 0
+    batch, rng = 0, np.random.default_rng(shared.number)
     with suppress(PhasesOver):
         for _ in range(part.idle_phases):
             shared.steps.give(STORAGE, shared.number)
         while shared.empty.acquire() and not shared.is_over(part):
+            size = shared.sizes[batch % SLOTS] = rng.uniform(1 - SPREAD, 1 + SPREAD)
+            count, images = (whole(size * n, rng) for n in (part.kind.chunks, part.kind.images))
             with diary.stage(STORAGE):
-                chunks = reader.read(part.kind.chunks)
+                chunks = reader.read(count)
             with diary.stage(CPU):
-                decode(chunks, part.kind.images, slots[batch % SLOTS])
+                decode(chunks, images, slots[batch % SLOTS])
             shared.full.release()
             batch += 1
     shared.is_closing.value = 1
     shared.full.release()
     return diary.told()
+
+
+def whole(count: float, rng: np.random.Generator) -> int:
+    """Returns a whole number, at least 1, whose mean is the count."""
+    return max(1, int(count + rng.random()))
 
 
 def decode(chunks: Sequence[bytes], images: int, slot: NDArray[np.float32]) -> None:
@@ -244,17 +255,18 @@ class Model:
         self._module = torch.nn.Sequential(*layers, torch.nn.Tanh())
         self._optimizer = torch.optim.SGD(self._module.parameters(), lr=1e-4)
         self._steps = kind.steps
+        self._rng = np.random.default_rng(0)
         # The first element tells the peer whether to go on.
         self.bucket = torch.zeros(1 + kind.layers * WIDTH * WIDTH)
 
-    def compute(self, slot: NDArray[np.float32]) -> None:
-        """Applies the last gradients, and computes those of a batch."""
+    def compute(self, slot: NDArray[np.float32], size: float) -> None:
+        """Applies the last gradients, and computes those of a batch of a size."""
         import torch
 
         flat = torch.from_numpy(slot.reshape(-1))
         self._apply()
         self._optimizer.zero_grad()
-        for step in range(self._steps):
+        for step in range(whole(size * self._steps, self._rng)):
             first = step % STEPS_OF_SLOT * ROWS * WIDTH
             rows = flat[first : first + ROWS * WIDTH].view(ROWS, WIDTH)
             self._module(rows).square().mean().backward()
@@ -294,7 +306,7 @@ def trainer(shared: Shared, machine: Machine, orders: Connection) -> None:
     os.sched_setaffinity(0, {COMPUTE_CORE})
     machine.bound_this_thread(shared.number)
     slots = shared.slots()
-    Model(Kind("first", 1, 1, 1, 1)).compute(slots[0])  # imports much
+    Model(Kind("first", 1, 1, 1, 1)).compute(slots[0], 1.0)  # imports much
     serve(orders, lambda part: train(shared, part, group, slots))
 
 
@@ -312,7 +324,7 @@ def train(
     with suppress(PhasesOver):
         while shared.full.acquire() and not shared.is_closing.value:
             with diary.stage(COMPUTE):
-                model.compute(slots[batch % SLOTS])
+                model.compute(slots[batch % SLOTS], shared.sizes[batch % SLOTS])
             if part.ahead:
                 shared.empty.release()
             with diary.stage(NETWORK):
