@@ -18,22 +18,25 @@ import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, combinations_with_replacement
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from typing import Any
 
 from benchmarks.colocation_machine import (
     COMPUTE_CORE,
     DISK_BYTES_PER_S,
     HOST_CORE,
     LINK,
+    LOOPS_FIRST,
     Disk,
     Machine,
+    come_first,
     machine,
     why_not,
 )
@@ -171,9 +174,8 @@ class Crew:
         self.shared = [Shared(context, n, disk, tokens, self._steps) for n in range(members)]
         self._orders: list[list[Connection]] = []
         self._processes: list[BaseProcess] = []
+        self._threads: list[list[int]] = []
         for shared in self.shared:
-            if machine.group is not None:
-                machine.limit(shared.number, 1.0)
             here = [context.Pipe() for _ in (loader, trainer, peer)]
             for body, (_, theirs) in zip((loader, trainer, peer), here, strict=True):
                 self._processes.append(
@@ -185,8 +187,7 @@ class Crew:
         for process in self._processes:
             process.start()
         for orders in self._orders:
-            for connection in orders:
-                answer(connection)
+            self._threads.append([heard(connection) for connection in orders])
         # The first iterations of a process connect, and fill its caches.
         everybody = JobSet(("balanced",) * len(self.shared), 0)
         self.play(everybody, Way(FREE), range(len(self.shared)), Pace(0.0, SETTLE_S))
@@ -200,30 +201,32 @@ class Crew:
             process.kill()
             process.join()
 
+    def _limited(self, way: Way) -> AbstractContextManager[None]:
+        if way.limited < 0:
+            return nullcontext()
+        _, trainer, _ = self._threads[way.limited]
+        return self._machine.limit(trainer, way.share)
+
     def play(self, job_set: JobSet, way: Way, offsets: Sequence[int], pace: Pace) -> list[Member]:
         """Returns what the members did in one cell."""
         members = range(len(job_set.kinds))
         parts = list(parts_of(job_set, way, offsets, pace))
         self._steps.begin(len(parts), parts[0].until_s)
-        if way.limited >= 0:
-            self._machine.limit(way.limited, way.share)
-        for member in members:
-            self.shared[member].begin(parts[member].ahead)
-            for connection in self._orders[member]:
-                connection.send(parts[member])
-        told = [[answer(connection) for connection in self._orders[n]] for n in members]
-        if way.limited >= 0:
-            self._machine.limit(way.limited, 1.0)
+        with self._limited(way):
+            for member in members:
+                self.shared[member].begin(parts[member].ahead)
+                for connection in self._orders[member]:
+                    connection.send(parts[member])
+            told: list[list[Told]] = [[heard(c) for c in self._orders[n]] for n in members]
         window_s = pace.measured_s if way.name == ONE_AFTER_THE_OTHER else None
         return [member_of(*each, window_s=window_s) for each in told]
 
 
-def answer(connection: Connection) -> Told:
+def heard(connection: Connection) -> Any:
     """Returns what a process says. Raises TimeoutError if it says nothing, EOFError if it died."""
     if not connection.poll(PATIENCE_S):
         raise TimeoutError("a process of a member does not answer")
-    told: Told = connection.recv()
-    return told
+    return connection.recv()
 
 
 def parts_of(job_set: JobSet, way: Way, offsets: Sequence[int], pace: Pace) -> Iterator[Part]:
@@ -314,6 +317,7 @@ def hand_over(
 ) -> None:
     """Measures, on a core of its own as loaders and trainers are, with another that does so."""
     os.sched_setaffinity(0, {(HOST_CORE, COMPUTE_CORE)[member]})
+    come_first(LOOPS_FIRST)
     steps.give(0, member)
     began_s = time.perf_counter()
     for _ in range(ROUNDS):
@@ -373,27 +377,38 @@ def offsets_of(folder: Path, job_set: JobSet) -> tuple[int, ...]:
     return min(orderings(len(rows), RESOURCES), key=lambda offsets: barrier_s(rows, offsets))
 
 
-def missing(
-    folder: Path, pairs: Sequence[tuple[JobSet, Way]], repetitions: int
-) -> Iterator[tuple[int, JobSet, Way]]:
-    """Yields the cells that are not measured, in order."""
-    for repetition in range(repetitions):
-        for job_set, way in pairs:
-            known = measured(folder, job_set)
-            if not any((c.way, c.repetition) == (way, repetition) for c in known):
-                yield repetition, job_set, way
+Planned = tuple[int, JobSet, Way]
+"""A cell to be measured, and which repetition it is."""
 
 
-def measure(
-    folder: Path,
-    pairs: Sequence[tuple[JobSet, Way]],
-    repetitions: int,
-    pace: Pace,
-    within_s: float,
-) -> int:
+def planned(sets: Sequence[JobSet], repetitions: int) -> Iterator[Planned]:
+    """Yields all cells in order. Limits take half of the time, and are in every second repetition.
+
+    All others are compared with the jobs alone, which are therefore measured before each block.
+    """
+    blocks = [(n, False) for n in range(repetitions)] + [
+        (n, True) for n in range(0, repetitions, 2)
+    ]
+    for number, (repetition, limited) in enumerate(sorted(blocks)):
+        yield from ((number, each, Way(ALONE)) for each in sets if len(each.kinds) == 1)
+        for each in sets:
+            for way in each.ways():
+                if way.name != ALONE and (way.limited >= 0) == limited:
+                    yield repetition, each, way
+
+
+def missing(folder: Path, cells: Iterable[Planned]) -> Iterator[Planned]:
+    """Yields the cells that are not measured yet."""
+    for repetition, job_set, way in cells:
+        known = measured(folder, job_set)
+        if not any((c.way, c.repetition) == (way, repetition) for c in known):
+            yield repetition, job_set, way
+
+
+def measure(folder: Path, cells: Iterable[Planned], pace: Pace, within_s: float) -> int:
     """Measures what is missing, as long as there is time; returns how many cells are left."""
     ends_s = time.monotonic() + within_s
-    todo = list(missing(folder, pairs, repetitions))
+    todo = list(missing(folder, cells))
     if not todo:
         return 0
     members = max(len(job_set.kinds) for _, job_set, _ in todo)
@@ -405,8 +420,8 @@ def measure(
                 return len(todo) - done
             offsets = offsets_of(folder, job_set)
             told = tuple(crew.play(job_set, way, offsets, pace))
-            cells = [*measured(folder, job_set), Cell(way, repetition, offsets, told)]
-            keep(folder, job_set, cells)
+            cell = Cell(way, repetition, offsets, told)
+            keep(folder, job_set, [*measured(folder, job_set), cell])
     return 0
 
 
@@ -431,7 +446,7 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--repetitions", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=1.9, help="measured of each cell")
+    parser.add_argument("--seconds", type=float, default=1.6, help="measured of each cell")
     parser.add_argument("--warm", type=float, default=0.4, help="seconds before")
     parser.add_argument("--within", type=float, default=3600.0, help="seconds, then stop")
     parser.add_argument("--only", default="", help="sets whose file names contain this")
@@ -445,11 +460,8 @@ def main(words: Sequence[str] | None = None) -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     sets = [each for each in job_sets() if options.only in each.file_name]
     pace = Pace(options.warm, options.seconds)
-    # All sets first in the ways that compare them, then under limits.
-    pairs = sorted(
-        ((each, way) for each in sets for way in each.ways()), key=lambda pair: pair[1].limited >= 0
-    )
-    left = measure(options.folder, pairs, options.repetitions, pace, options.within)
+    cells = planned(sets, options.repetitions)
+    left = measure(options.folder, cells, pace, options.within)
     print(f"{left} cells are left")
 
 

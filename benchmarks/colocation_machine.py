@@ -4,9 +4,10 @@
   the disk, so readers alternate. The kernel's own throttle (blkio, io.max) forgives what was not
   used in up to 0.1 s, so it would not slow a stage of 20 ms.
 - CPU: one core, for the loaders.
-- compute: the other core, in place of a GPU; limits are quotas of a control group (version 1, of
-  threads).
+- compute: the other core, in place of a GPU; a limit is the real-time quota of a control group.
 - network: a pair of network namespaces joined by veth, with a token-bucket filter each way.
+
+All that is measured has real-time priority, so other work gets what is left of the cores.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import ctypes
 import mmap
 import os
 import shutil
-import struct
 import subprocess
 import tempfile
 import time
@@ -29,8 +29,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dovetail.live.engines.cgroup import ControlGroups
-
 HOST_CORE, COMPUTE_CORE = 0, 1
 CHUNK_BYTES = 1 << 17
 CHUNKS = 256
@@ -38,61 +36,53 @@ DISK_BYTES_PER_S = 100e6
 LINK = "400mbit"
 SIDE = 256
 """Pixels of an image's side; a chunk holds one compressed image of three colours."""
-SHARES_MAX = 1 << 18
+CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
+QUANTUM = Path("/proc/sys/kernel/sched_rr_timeslice_ms")
+QUANTUM_MS = 4
+"""A timer's tick of many kernels; GPUs switch between processes after some 2 ms."""
+LOOPS_FIRST, NETWORK_FIRST = 1, 2
+"""Priorities: packets before loops, as a network card needs no core."""
 PERIOD_S = 0.010
-"""Of a quota: a third of an iteration, so that a limit slows each one."""
+"""Of a limit: a third of an iteration, so that it slows each one."""
 CLONE_NEWNET = 0x40000000
 PR_SET_TIMERSLACK = 29
-SCHED_SETATTR, SCHED_ATTR_BYTES = 314, 56
-"""The number of the call on x86-64, and the size of its argument."""
-SLICE_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Where the processes of members find the resources.
 
-    `namespaces` are those of trainers and of peers, `group` the parent of quotas.
+    `namespaces` are those of trainers and of peers; `group` begins the names of control groups.
     """
 
     samples: Path
     place: Path
     namespaces: tuple[str, str]
-    group: Path | None
+    group: Path
 
-    def limit(self, member: int, share: float) -> None:
-        """Lets the threads of a member's group use a share of a core; 1: all of it."""
-        if self.group is None:
-            raise RuntimeError("limits need a CPU control group of version 1 that root may write")
-        group = self.group / str(member)
-        group.mkdir(exist_ok=True)
-        (group / "cpu.shares").write_text(str(SHARES_MAX))
-        (group / "cpu.cfs_period_us").write_text(str(round(PERIOD_S * 1e6)))
-        quota = -1 if share >= 1 else round(share * PERIOD_S * 1e6)
-        (group / "cpu.cfs_quota_us").write_text(str(quota))
+    @contextmanager
+    def limit(self, thread: int, share: float) -> Iterator[None]:
+        """Lets a thread use a share of a core in each period."""
+        group = self.group.with_name(f"{self.group.name}-{thread}")
+        group.mkdir()
+        try:
+            (group / "cpu.rt_period_us").write_text(str(round(PERIOD_S * 1e6)))
+            (group / "cpu.rt_runtime_us").write_text(str(round(share * PERIOD_S * 1e6)))
+            (group / "tasks").write_text(str(thread))
+            yield
+        finally:
+            (CPU_GROUPS / "tasks").write_text(str(thread))
+            group.rmdir()
 
-    def come_first(self) -> None:
-        """Puts this process before all that is not measured; its sleeps end within 1 us, not 50.
 
-        Threads take turns on a core after `SLICE_S`: whoever has a shorter one than others on the
-        machine need not wait for the end of theirs when it wakes.
-        """
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(PR_SET_TIMERSLACK, 1000)
-        wanted = struct.pack(
-            "IIQiIQQQII", SCHED_ATTR_BYTES, 0, 0, 0, 0, round(SLICE_S * 1e9), *[0] * 4
-        )
-        if libc.syscall(SCHED_SETATTR, 0, ctypes.create_string_buffer(wanted, len(wanted)), 0):
-            raise OSError(ctypes.get_errno(), "the kernel takes no slice: it is older than 6.12")
-        if self.group is None:
-            os.setpriority(os.PRIO_PROCESS, 0, -20)
-        else:
-            (self.group / "cgroup.procs").write_text(str(os.getpid()))
+def come_first(priority: int) -> None:
+    """Puts the calling thread, and those it will start, before all that is not measured.
 
-    def bound_this_thread(self, member: int) -> None:
-        """Moves the calling thread into its member's group."""
-        if self.group is not None:
-            (self.group / str(member) / "tasks").write_text(str(thread_id()))
+    Threads of one priority take turns on a core, each for `QUANTUM_MS`. Sleeps end within 1 us.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1000)
+    (CPU_GROUPS / "tasks").write_text(str(thread_id()))
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(priority))
 
 
 def why_not() -> str:
@@ -101,6 +91,8 @@ def why_not() -> str:
         return "two cores are needed"
     if os.geteuid():
         return "network namespaces need root"
+    if not (CPU_GROUPS / "cpu.rt_runtime_us").exists():
+        return "limits need control groups of version 1 with real-time quotas"
     missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
     return f"{' and '.join(missing)} not found: install iproute2" if missing else ""
 
@@ -111,28 +103,28 @@ def machine(folder: Path) -> Iterator[Machine]:
     with tempfile.TemporaryDirectory(prefix="colocation", dir=folder) as place:
         samples = Path(place) / "samples"
         write_samples(samples)
-        own = f"dovetail-colocation-{os.getpid()}"
-        groups = ControlGroups.below_own(own)
-        group = groups.cpu if groups.version == 1 else None
-        if group is not None:
-            (group / "cpu.shares").write_text(str(SHARES_MAX))
         # The longest name of a device has 15 characters.
         near, far = f"dv{os.getpid()}n", f"dv{os.getpid()}f"
         try:
             join_namespaces(near, far)
-            yield Machine(samples, Path(place), (near, far), group)
+            with quantum(QUANTUM_MS):
+                group = CPU_GROUPS / f"dovetail-colocation-{os.getpid()}"
+                yield Machine(samples, Path(place), (near, far), group)
         finally:
             for name in (near, far):
                 if Path("/run/netns", name).exists():
                     command("ip", "netns", "del", name)
-            if group is not None:
-                remove(group)
 
 
-def remove(group: Path) -> None:
-    """Removes a group and those below it, once the last process in them is gone."""
-    for each in (*(p for p in group.iterdir() if p.is_dir()), group):
-        each.rmdir()
+@contextmanager
+def quantum(quantum_ms: int) -> Iterator[None]:
+    """Sets the time after which threads of one priority take turns, for the machine."""
+    before = QUANTUM.read_text()
+    QUANTUM.write_text(str(quantum_ms))
+    try:
+        yield
+    finally:
+        QUANTUM.write_text(before)
 
 
 def write_samples(path: Path) -> None:

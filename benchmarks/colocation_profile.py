@@ -25,7 +25,7 @@ ONE_AFTER_THE_OTHER, LIMIT, MPS = "one after the other", "limit", "MPS"
 class Entry:
     """One way of one set. The first axis of every figure is the member.
 
-    `rates_per_s` has one rate for each repetition; the rest are means over them. `cores` are core
+    `rates_per_s` has one rate for each repetition; the rest are medians over them. `cores` are core
     seconds a second of the loader, the trainer's main thread, its other threads, and the peer.
     """
 
@@ -68,7 +68,7 @@ class Profile:
 
     def of_alone(self, entry: Entry) -> list[list[float]]:
         """Returns rates over rates alone: a row a member, a column a repetition."""
-        alone = [statistics.fmean(self.alone(k, entry.ahead).rates_per_s[0]) for k in entry.kinds]
+        alone = [statistics.median(self.alone(k, entry.ahead).rates_per_s[0]) for k in entry.kinds]
         pairs = zip(entry.rates_per_s, alone, strict=True)
         return [[rate / by for rate in rates] for rates, by in pairs]
 
@@ -117,14 +117,14 @@ def entries_of(raw: Mapping[str, Any]) -> Iterator[Entry]:
             way["share"],
             tuple(cells[0]["offsets"]) if way["name"] == LOCK_STEP else (),
             tuple(tuple(each["rate_per_s"] for each in cells) for cells in members),
-            tuple(means([each["used_s"] for each in cells]) for cells in members),
-            tuple(means([each["waited_s"] for each in cells]) for cells in members),
-            tuple(means([each["cores"] for each in cells]) for cells in members),
+            tuple(medians([each["used_s"] for each in cells]) for cells in members),
+            tuple(medians([each["waited_s"] for each in cells]) for cells in members),
+            tuple(medians([each["cores"] for each in cells]) for cells in members),
         )
 
 
-def means(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    return tuple(round(statistics.fmean(column), 6) for column in zip(*rows, strict=True))
+def medians(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    return tuple(round(statistics.median(column), 6) for column in zip(*rows, strict=True))
 
 
 def machine_words() -> dict[str, object]:
@@ -169,7 +169,7 @@ def demands(profile: Profile, ahead: int) -> Iterator[str]:
     yield from head("alone, ms", "storage", "CPU", "compute", "network", "iteration")
     for entry in profile.entries:
         if entry.ahead == ahead and entry.way == ALONE:
-            iteration_s = 1 / statistics.fmean(entry.rates_per_s[0])
+            iteration_s = 1 / statistics.median(entry.rates_per_s[0])
             cells = [*entry.used_s[0], iteration_s]
             yield row(entry.kinds[0], *(f"{1e3 * each:.1f}" for each in cells))
 

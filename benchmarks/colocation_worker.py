@@ -25,11 +25,15 @@ from numpy.typing import NDArray
 from benchmarks.colocation_machine import (
     COMPUTE_CORE,
     HOST_CORE,
+    LOOPS_FIRST,
+    NETWORK_FIRST,
     SIDE,
     Disk,
     Machine,
     SampleReader,
+    come_first,
     enter_namespace,
+    thread_id,
 )
 from benchmarks.colocation_profile import FREE, LOCK_STEP, TOKENS
 from benchmarks.colocation_turns import Free, LockStep, PhasesOver, Tokens, Turns
@@ -183,8 +187,8 @@ def until(at_s: float) -> None:
 
 
 def serve(orders: Connection, play: Callable[[Part], Told | None]) -> None:
-    """Plays one part after the other, until it gets none."""
-    orders.send(None)  # ready
+    """Says which thread it is, then plays one part after the other, until it gets none."""
+    orders.send(thread_id())
     while (part := orders.recv()) is not None:
         orders.send(play(part))
 
@@ -194,7 +198,7 @@ def serve(orders: Connection, play: Callable[[Part], Told | None]) -> None:
 
 def loader(shared: Shared, machine: Machine, orders: Connection) -> None:
     os.sched_setaffinity(0, {HOST_CORE})
-    machine.come_first()
+    come_first(LOOPS_FIRST)
     reader = SampleReader(machine.samples, shared.disk, 61 * shared.number)
     slots = shared.slots()
     serve(orders, lambda part: load(shared, part, reader, slots))
@@ -284,7 +288,7 @@ class Model:
 
 def joined(machine: Machine, number: int, rank: int) -> torch.distributed.ProcessGroup:
     """Returns the process group of trainer and peer; its threads are on the host's core."""
-    machine.come_first()
+    come_first(NETWORK_FIRST)
     import torch
     from torch import distributed
 
@@ -304,7 +308,7 @@ def joined(machine: Machine, number: int, rank: int) -> torch.distributed.Proces
 def trainer(shared: Shared, machine: Machine, orders: Connection) -> None:
     group = joined(machine, shared.number, 0)
     os.sched_setaffinity(0, {COMPUTE_CORE})
-    machine.bound_this_thread(shared.number)
+    come_first(LOOPS_FIRST)
     slots = shared.slots()
     Model(Kind("first", 1, 1, 1, 1)).compute(slots[0], 1.0)  # imports much
     serve(orders, lambda part: train(shared, part, group, slots))

@@ -82,10 +82,10 @@ def colocation(
     if why:
         print(f"(MPS is not measured: {why})")
     sets = list(job_sets(kinds))
-    pairs = [(each, way) for each in sets for way in ways(each, has_mps=not why)]
+    cells = [(0, each, way) for each in sets for way in ways(each, has_mps=not why)]
     with ExitStack() as stack:
         served: dict[str, str] | None = None
-        for repetition, job_set, way in missing(folder, pairs, 1):
+        for repetition, job_set, way in missing(folder, cells):
             if way.name in (MPS, LIMIT) and served is None:
                 served = stack.enter_context(mps())
             environment = {**place, **(served or {})} if way.name in (MPS, LIMIT) else place

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from benchmarks import colocation
-from benchmarks.colocation import JobSet, Pace, Way, parts_of
+from benchmarks.colocation import JobSet, Pace, Way, parts_of, planned
 from benchmarks.colocation_machine import why_not
 from benchmarks.colocation_profile import LIMIT, LOCK_STEP, joined, read_profile, tables
 from benchmarks.colocation_turns import LockStep, PhasesOver, Tokens
@@ -90,6 +90,21 @@ def test_a_member_in_lock_step_is_idle_until_its_offset_comes_round() -> None:
     assert first.ahead == second.ahead == 0
 
 
+def test_jobs_alone_are_measured_before_each_block_and_limits_every_second_time() -> None:
+    sets = [JobSet(("disk",), 0), JobSet(("disk", "disk"), 0)]
+    plan = [(n, way.name) for n, _, way in planned(sets, 2)]
+    ways = ["free", "tokens", "lock step", "one after the other"]
+    assert plan == [
+        (0, "alone"),
+        *((0, way) for way in ways),
+        (1, "alone"),
+        (0, "limit"),
+        (0, "limit"),
+        (2, "alone"),
+        *((1, way) for way in ways),
+    ]
+
+
 def cell(way: Way, repetition: int, *rates: float) -> dict[str, object]:
     some = {"iterations": 9, "used_s": [0.01] * 4, "waited_s": [0.0] * 4, "cores": [0.1] * 4}
     members = [{"rate_per_s": rate, **some} for rate in rates]
@@ -119,15 +134,16 @@ def test_a_profile_joins_repetitions_and_divides_by_the_rate_alone(tmp_path: Pat
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not() or "never")
 def test_two_loops_share_a_disk_cores_and_a_network_and_stop_together(tmp_path: Path) -> None:
-    pair = [(JobSet(("disk", "reduction"), 2), Way(name)) for name in ("free", "lock step")]
-    colocation.measure(tmp_path, pair, 1, Pace(0.1, 0.6), math.inf)
-    free, steps = colocation.measured(tmp_path, pair[0][0])
+    pair = JobSet(("disk", "reduction"), 2)
+    cells = [(0, pair, Way(name)) for name in ("free", "lock step")]
+    colocation.measure(tmp_path, cells, Pace(0.1, 0.6), math.inf)
+    free, steps = colocation.measured(tmp_path, pair)
     assert min(member.iterations for cell in (free, steps) for member in cell.members) > 1
     assert all(used_s > 0 for member in free.members for used_s in member.used_s)
     assert free.members[0].waited_s < steps.members[0].waited_s
     one, other = (member.iterations for member in steps.members)
     assert abs(one - other) <= 1
-    assert colocation.measure(tmp_path, pair, 1, Pace(0.1, 0.6), math.inf) == 0
+    assert colocation.measure(tmp_path, cells, Pace(0.1, 0.6), math.inf) == 0
 
 
 @pytest.mark.slow
