@@ -1,12 +1,13 @@
 """Real training loops that share a machine: pairs and triples, freely, in turns, under limits.
 
-    python -m benchmarks.colocation --folder runs [--within 280]
-    python -m benchmarks.colocation --folder runs --profile benchmarks/colocation.json
+    python -m benchmarks.colocation                   # what was measured, as tables
+    python -m benchmarks.colocation --folder runs     # measure here; --within 280: then stop
+    python -m benchmarks.colocation --folder runs --profile mine.json     # join it, and print it
 
 Five kinds of jobs, each heavy on one resource or on all, first alone and then in sets, on two cores
 with a disk and a network of known rates (`colocation_machine`; root and iproute2 are needed). It
-goes on where it stopped: a file for each set, and `--within` seconds at a time. The machine must do
-nothing else. `--profile` joins the files, and prints what they say.
+goes on where it stopped: a file for each set, and `--within` seconds at a time. It has priority over
+all else on the machine, but what is beside it is better idle.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from benchmarks.colocation_machine import (
     HOST_CORE,
     LINK,
     LOOPS_FIRST,
+    QUANTUM_MS,
     Disk,
     Machine,
     come_first,
@@ -47,12 +49,15 @@ from benchmarks.colocation_profile import (
     LOCK_STEP,
     ONE_AFTER_THE_OTHER,
     TOKENS,
+    Profile,
     joined,
+    read_profile,
     tables,
 )
 from benchmarks.colocation_turns import RESOURCES, LockStep, Tokens
 from benchmarks.colocation_worker import (
     AHEAD_MAX,
+    SPREAD,
     STAGES,
     Kind,
     Part,
@@ -76,6 +81,7 @@ KINDS = {
 }
 LIMITS = (0.25, 0.5, 0.75)
 MEMBERS_MAX = 3
+SHIPPED = Path(__file__).with_name("colocation.json")
 TURN_COSTS = "turns.json"
 LEAD_S = 0.1
 """Between the order and the start of a cell."""
@@ -425,35 +431,40 @@ def measure(folder: Path, cells: Iterable[Planned], pace: Pace, within_s: float)
     return 0
 
 
-def print_profile(folder: Path, path: Path) -> None:
-    """Joins the files of all sets into a profile, and prints its tables."""
-    resources = {
+def profile_of(folder: Path) -> Profile:
+    """Joins the files of all sets."""
+    where = {
         "disk_bytes_per_s": DISK_BYTES_PER_S,
         "link": LINK,
+        "quantum_ms": QUANTUM_MS,
+        "spread": SPREAD,
         "kinds": [asdict(kind) for kind in KINDS.values()],
         "stages": STAGES,
         "turns": json.loads((folder / TURN_COSTS).read_text()),
         "command": "python -m benchmarks.colocation --folder runs",
     }
-    profile = joined(folder, [each.file_name for each in job_sets()], resources)
-    path.write_text(profile.text())
-    print("\n".join(tables(profile)))
+    return joined(folder, [each.file_name for each in job_sets()], where)
 
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, help="of what is measured")
     parser.add_argument("--repetitions", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1.6, help="measured of each cell")
     parser.add_argument("--warm", type=float, default=0.4, help="seconds before")
     parser.add_argument("--within", type=float, default=3600.0, help="seconds, then stop")
     parser.add_argument("--only", default="", help="sets whose file names contain this")
-    parser.add_argument("--profile", type=Path, help="measure nothing: join what was measured")
+    parser.add_argument("--profile", type=Path, help="measure nothing: join the folder into it")
     options = parser.parse_args(words)
+    if options.folder is None:
+        print("\n".join(tables(read_profile(options.profile or SHIPPED))))
+        return
     if options.profile:
-        print_profile(options.folder, options.profile)
+        profile = profile_of(options.folder)
+        options.profile.write_text(profile.text())
+        print("\n".join(tables(profile)))
         return
     if why := why_not():
         raise SystemExit(f"no measurement here: {why}")
