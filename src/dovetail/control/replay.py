@@ -242,9 +242,13 @@ class ReplayWorld:
         capacity = self._change_capacity(nodes, instant.events)
         for t, job, placement, rate, from_s, _ in shrunk:
             state.start(job, placement, rate, from_s - t)
-        tenants = state.plan.occupancy.tenants
-        opens = woke and tenants is not None and instant.t in tenants.edges_s()
+        opens = woke and self._reservation_begins(instant.t)
         return Changes(arrived, ended, evicted, capacity=capacity or opens, woke=woke)
+
+    def _reservation_begins(self, t: float) -> bool:
+        """Returns whether a reservation begins or ends at an instant."""
+        tenants = self._state.plan.occupancy.tenants
+        return tenants is not None and t in tenants.edges_s()
 
     def _shrink(self, job: int, left: Placement) -> None:
         state = self._state
