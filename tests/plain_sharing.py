@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dovetail.algorithms.pair_sharing import overlapped_s, pays, sequential_s
-from dovetail.core.beliefs import Side
+from dovetail.core.beliefs import SizedJob
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.order import Order
 from dovetail.core.placement import Placement
@@ -237,7 +237,7 @@ def pair(view: View, draft: Draft, job: int, host: int) -> PairChoice:
     options = []
     for steps in fitting_steps(view, draft, job, host):
         mine, its = physics.sharing.interference(
-            Side(job, steps), Side(host, there.accumulation_steps)
+            SizedJob(job, steps), SizedJob(host, there.accumulation_steps)
         )
         options.append(
             SubBatch(steps, length * (1.0 / physics.batches.accumulated(job, steps)), its, mine)

@@ -10,7 +10,7 @@ from dovetail.core.job import Ints, JobTable
 from dovetail.core.placement import Placement
 from dovetail.physics.linear import LinearSharing, LinearStructure, UnknownMemory, linear_physics
 from dovetail.physics.sharing.interference import Injected
-from dovetail.physics.sharing.turns import InterleaveCycles, InterleaveRule, Turn
+from dovetail.physics.sharing.turns import InterleaveCycles, InterleaveRule, MemberStages
 
 PLAIN = InterleaveRule.parse("barrier,no-contention,no-floor")
 
@@ -50,9 +50,9 @@ class StagedSharing(LinearSharing):
         kind, known = self._structure.kind_of[job], self._stages
         return tuple(known.stage_s[kind].tolist()), float(known.iteration_s[kind])
 
-    def _turn(self, job: int, placement: Placement) -> Turn:
+    def _turn(self, job: int, placement: Placement) -> MemberStages:
         assert placement.interleave is not None, "only interleave sets are asked for"
-        return Turn(*self.stages(job, placement), placement.interleave.phase)
+        return MemberStages(*self.stages(job, placement), placement.interleave.phase)
 
 
 class StagedMemory(UnknownMemory):

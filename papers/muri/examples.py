@@ -15,7 +15,7 @@ from dovetail.physics.sharing.service_demand import well_placed_demand
 from dovetail.physics.sharing.turns import (
     InterleaveCycles,
     InterleaveRule,
-    Turn,
+    MemberStages,
     interleaving_of,
 )
 from dovetail.physics.zoo.models import lookup
@@ -85,7 +85,7 @@ def _cycle_s(known: Interleaving) -> float:
     """Returns the cycle of the best set of all kinds."""
     _, offsets = best_ordering(known.stage_s.tolist(), known.cycle)
     first, *others = (
-        Turn(tuple(known.stage_s[kind].tolist()), float(known.iteration_s[kind]), offset)
+        MemberStages(tuple(known.stage_s[kind].tolist()), float(known.iteration_s[kind]), offset)
         for kind, offset in enumerate(offsets)
     )
     return InterleaveCycles(known).slowdown(first, others) * first.iteration_s

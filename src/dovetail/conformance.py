@@ -32,7 +32,7 @@ import numpy as np
 
 from dovetail.control.loop import run as run_loop
 from dovetail.control.state import ClusterState
-from dovetail.core.beliefs import Physics, Side
+from dovetail.core.beliefs import Physics, SizedJob
 from dovetail.core.cluster import DOWN, DRAINING, UP, Cluster
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import JobTable, Labels
@@ -284,7 +284,7 @@ class PhysicsConformance:
     def test_interference_of_many_pairs_is_that_of_each(self) -> None:
         """`interferences` agrees with `interference` to the last bit, and none is below 1."""
         jobs, physics = self._built()
-        sides = [Side(job, steps) for job in range(len(jobs)) for steps in (1, 2)]
+        sides = [SizedJob(job, steps) for job in range(len(jobs)) for steps in (1, 2)]
         mine, theirs = physics.sharing.interferences(sides, sides)
         for i, side in enumerate(sides):
             for k, other in enumerate(sides):
@@ -371,7 +371,7 @@ def _answers(physics: Physics, job: int) -> tuple[object, ...]:
         physics.structure.scale(job),
         physics.structure.graph(job),
         physics.sharing.slowdown(job, pair, [(0, pair)]),
-        physics.sharing.interference(Side(job, 1), Side(0, 1)),
+        physics.sharing.interference(SizedJob(job, 1), SizedJob(0, 1)),
         physics.sharing.interleaving.stage_s[kind].tolist(),
         physics.memory.footprint_bytes(job, 1),
         physics.memory.held_bytes(job, alone),

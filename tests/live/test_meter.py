@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from builders import Row, jobs_of
-from dovetail.core.beliefs import Side
+from dovetail.core.beliefs import SizedJob
 from dovetail.core.placement import Placement
 from dovetail.live.measuring.learner import LearningBelief
 from dovetail.live.measuring.meter import LAST, UNSEEN_S, JobMeter, MeasuredProgress, ReportMeter
@@ -208,7 +208,9 @@ def test_a_wrong_pair_is_found_by_its_measured_rates(learner: Learning) -> None:
         news = host.trains(50.0)
     assert meters.undo_pair(*pair), "both need 95 seconds and are twice as slow"
     assert not meters.undo_pair(*pair), "it is said once"
-    assert learner.physics.sharing.interference(Side(0, 1), Side(1, 1))[0] == pytest.approx(2.0)
+    assert learner.physics.sharing.interference(SizedJob(0, 1), SizedJob(1, 1))[0] == pytest.approx(
+        2.0
+    )
 
 
 def test_a_neighbour_that_does_not_train_yet_teaches_nothing(learner: Learning) -> None:

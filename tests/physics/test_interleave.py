@@ -24,7 +24,7 @@ from dovetail.physics.sharing.turns import (
     MEASURED_FACTORS,
     InterleaveCycles,
     InterleaveRule,
-    Turn,
+    MemberStages,
     interleaving_of,
 )
 from dovetail.physics.speed.throughput import iteration_s
@@ -102,7 +102,7 @@ def test_no_member_is_faster_than_alone_unless_the_floor_is_taken_away() -> None
 def test_the_floor_is_that_of_the_slowest_member() -> None:
     rule = Interleaving(np.empty((0, 4)), np.empty(0), "barrier", ALONE, True)
     cycles, loading = InterleaveCycles(rule), (1.0, 0.0, 0.0, 0.0)
-    one, two = Turn(loading, 2.0, 0), Turn(loading, 6.0, 1)
+    one, two = MemberStages(loading, 2.0, 0), MemberStages(loading, 6.0, 1)
     # A cycle of 2 s by the stages, but the second needs 6 s alone; the first waits for it.
     assert [cycles.slowdown(one, [two]), cycles.slowdown(two, [one])] == [3.0, 1.0]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from builders import Row, trace_of
-from dovetail.core.beliefs import Physics, Side
+from dovetail.core.beliefs import Physics, SizedJob
 from dovetail.core.cluster import Cluster
 from dovetail.core.placement import Placement
 from dovetail.physics.beliefs.blur import Blur
@@ -77,7 +77,7 @@ def test_jobs_of_a_kind_are_alike_in_every_answer(kind: str) -> None:
     for a, b in [(a, b) for a in jobs for b in jobs if one.kind_of[a] == one.kind_of[b]]:
         assert one.structure.scale(a) == one.structure.scale(b)
         for other in jobs:
-            first, second = (one.sharing.interference(Side(x), Side(other)) for x in (a, b))
+            first, second = (one.sharing.interference(SizedJob(x), SizedJob(other)) for x in (a, b))
             assert first == second
         for gpus in range(1, 9):
             assert one.rate(a, on(gpus), ()) == one.rate(b, on(gpus), ())
@@ -120,7 +120,7 @@ def test_accumulation_costs_what_the_speed_says(kind: str) -> None:
 def test_ratios_are_shared_over_alone(kind: str) -> None:
     one = physics(kind)
     a, b = 0, 6
-    mine, theirs = one.sharing.interference(Side(a, 1), Side(b, 1))
+    mine, theirs = one.sharing.interference(SizedJob(a, 1), SizedJob(b, 1))
     names = ((0, 1, 2, 3),)
     pair = [Placement(((0, 4),), names), Placement(((0, 4),), names)]
     alone, shared = one.rate(a, pair[0], ()), one.rate(a, pair[0], [(b, pair[1])])

@@ -9,7 +9,7 @@ from physics_scene import a_model, assumed
 
 from builders import Row, trace_of
 from dovetail.algorithms.sample_split import split
-from dovetail.core.beliefs import Neighbour, Physics, Side
+from dovetail.core.beliefs import Neighbour, Physics, SizedJob
 from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.placement import Placement
 from dovetail.physics.beliefs.blur import Blur
@@ -130,7 +130,7 @@ def test_a_squeezed_job_slows_and_its_neighbour_does_not(
 def test_whole_limits_are_free_competition(big: int) -> None:
     for small in range(SMALL, 2 * SMALL):
         plain, whole = pair_on(0, 1), pair_on(0, 1, fractions=(1.0, 1.0))
-        ratio, other_ratio = MEASURED.sharing.interference(Side(big, 1), Side(small, 1))
+        ratio, other_ratio = MEASURED.sharing.interference(SizedJob(big, 1), SizedJob(small, 1))
         for there in (plain, whole):
             assert MEASURED.rate(big, WHOLE, [(small, there)]) == 1 / ratio
             assert MEASURED.rate(small, there, [(big, WHOLE)]) == 1 / other_ratio

@@ -133,5 +133,5 @@ def test_a_log_of_calibrations_is_replayed_without_a_difference(
     kept = '"fractions":[0.4, 0.4]' if "limit" in change else '"samples":[5, 3]'
     assert told.count(kept) == 1
     assert read_recording(log).tally().finish_s == result.jobs["finish_s"].to_list()
-    other = replay(log, policy.replace("=0.3", "=0.4").replace("=5", "=6")).differences
+    other = replay(log, policy.replace("=0.4", "=0.5").replace("=5", "=6")).differences
     assert {d.job for d in other} == {0}

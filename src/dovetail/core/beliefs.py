@@ -19,7 +19,7 @@ Neighbour = tuple[int, Placement]
 """A job that shares a GPU, and where it runs."""
 
 
-class Side(NamedTuple):
+class SizedJob(NamedTuple):
     """A job that may share GPUs: its accumulation steps and GPUs, 0 for those it requests."""
 
     job: int
@@ -115,20 +115,22 @@ class Sharing(Protocol):
         It counts neighbours, interleaving, limits, uneven samples, and the GPU types of the nodes.
         """
 
-    def interference(self, mine: Side, other: Side) -> tuple[float, float]:
+    def interference(self, mine: SizedJob, other: SizedJob) -> tuple[float, float]:
         """Returns shared over alone iteration time (>= 1) of two jobs that share GPUs, of each.
 
         Each is well placed on its GPUs, all of which it shares, in free competition.
         """
 
-    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+    def interferences(
+        self, sides: Sequence[SizedJob], others: Sequence[SizedJob]
+    ) -> tuple[Floats, Floats]:
         """Returns `interference` of many at once: each of `sides` beside each of `others`.
 
         Two arrays of shape [sides, others], to the last bit as for one pair: first the ratios of
         `sides`, then those of `others`.
         """
 
-    def set_interference(self, members: Sequence[Side]) -> tuple[float, ...]:
+    def set_interference(self, members: Sequence[SizedJob]) -> tuple[float, ...]:
         """Returns the same ratios of up to four jobs that share all their GPUs, of each."""
 
     def stages(self, job: int, placement: Placement) -> tuple[tuple[float, ...], float]:
@@ -245,7 +247,9 @@ class Physics:
         whole = self.speed.whole(job, placement, done_s)
         return whole / self.sharing.slowdown(job, placement, neighbours)
 
-    def pair_rates(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+    def pair_rates(
+        self, sides: Sequence[SizedJob], others: Sequence[SizedJob]
+    ) -> tuple[Floats, Floats]:
         """Returns solo seconds per second of each of `sides` beside each of `others`, of both.
 
         Two arrays of shape [sides, others]. Each is well placed and shares all its GPUs.
@@ -253,11 +257,11 @@ class Physics:
         mine, theirs = self.sharing.interferences(sides, others)
         return self._alone(sides)[:, None] / mine, self._alone(others) / theirs
 
-    def set_rates(self, members: Sequence[Side]) -> Floats:
+    def set_rates(self, members: Sequence[SizedJob]) -> Floats:
         """Returns solo seconds per second of up to four jobs that share all their GPUs."""
         return np.asarray(self._alone(members) / self.sharing.set_interference(members))
 
-    def _alone(self, sides: Sequence[Side]) -> Floats:
+    def _alone(self, sides: Sequence[SizedJob]) -> Floats:
         kind_of, accumulated = self.kind_of, self.batches.accumulated
         rates = self.speed.rates(max((side.gpus for side in sides), default=1))
         return np.array(

@@ -17,7 +17,7 @@ from dovetail.core.beliefs import (
     Interleaving,
     Neighbour,
     Physics,
-    Side,
+    SizedJob,
     WorkerTime,
 )
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
@@ -143,16 +143,18 @@ class LinearSharing:
         slow = _slow_workers(placement, neighbours, self._ratio)
         return straggling(slow, placement.samples, 0.0)
 
-    def interference(self, mine: Side, other: Side) -> tuple[float, float]:
+    def interference(self, mine: SizedJob, other: SizedJob) -> tuple[float, float]:
         """Returns the ratio of jobs of unknown model, twice."""
         return self._ratio, self._ratio
 
-    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+    def interferences(
+        self, sides: Sequence[SizedJob], others: Sequence[SizedJob]
+    ) -> tuple[Floats, Floats]:
         """Returns that ratio for every pair."""
         ratios = np.full((len(sides), len(others)), self._ratio)
         return ratios, ratios
 
-    def set_interference(self, members: Sequence[Side]) -> tuple[float, ...]:
+    def set_interference(self, members: Sequence[SizedJob]) -> tuple[float, ...]:
         """Returns that excess for every other member."""
         return (1.0 + (len(members) - 1) * (self._ratio - 1.0),) * len(members)
 

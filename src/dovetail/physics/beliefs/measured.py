@@ -14,7 +14,7 @@ from itertools import product
 
 import numpy as np
 
-from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Physics, Side
+from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Physics, SizedJob
 from dovetail.core.growth import Growing
 from dovetail.core.job import Floats, Ints, JobTable
 from dovetail.core.placement import Placement
@@ -253,7 +253,7 @@ class MeasuredSharing:
         worst = max(ratios) * self._prior.slowdown(job, placement, ())
         return worst if all(ratios) else max(guess, worst)
 
-    def interference(self, mine: Side, other: Side) -> tuple[float, float]:
+    def interference(self, mine: SizedJob, other: SizedJob) -> tuple[float, float]:
         """Returns the ratios as measured, or the prior.
 
         A side that was never measured is not believed to be slowed less than the other one was,
@@ -265,7 +265,9 @@ class MeasuredSharing:
             return _unless_confirmed(one, guess[0]), _unless_confirmed(two, guess[1])
         return one or max(guess[0], two), two or max(guess[1], one)
 
-    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+    def interferences(
+        self, sides: Sequence[SizedJob], others: Sequence[SizedJob]
+    ) -> tuple[Floats, Floats]:
         """Returns the ratios of all pairs: the prior's where neither side was measured."""
         mine, theirs = (a.copy() for a in self._prior.interferences(sides, others))
         key_of, met = self._basis.groups.key_of, self._basis.measurements.met
@@ -278,7 +280,7 @@ class MeasuredSharing:
                     mine[row, column], theirs[row, column] = ratios
         return mine, theirs
 
-    def set_interference(self, members: Sequence[Side]) -> tuple[float, ...]:
+    def set_interference(self, members: Sequence[SizedJob]) -> tuple[float, ...]:
         """Returns the ratios of a pair as measured, and of more jobs those of the prior."""
         if len(members) == 2:
             return self.interference(*members)
@@ -318,13 +320,13 @@ class MeasuredSharing:
 
     def _beside(self, job: int, placement: Placement, other: int, there: Placement) -> float:
         """Returns the ratio beside another if either side was measured, else 0."""
-        mine = Side(job, placement.accumulation_steps, placement.gpus)
-        theirs = Side(other, there.accumulation_steps, there.gpus)
+        mine = SizedJob(job, placement.accumulation_steps, placement.gpus)
+        theirs = SizedJob(other, there.accumulation_steps, there.gpus)
         if not (self._ratio(mine, theirs) or self._ratio(theirs, mine)):
             return 0.0
         return self.interference(mine, theirs)[0]
 
-    def _ratio(self, mine: Side, other: Side) -> float:
+    def _ratio(self, mine: SizedJob, other: SizedJob) -> float:
         """Returns the measured ratio beside another, 0 if there is none.
 
         In other accumulation steps than were measured the excess changes as in the prior.
@@ -422,7 +424,7 @@ def _sealed(rows: Floats) -> Floats:
 
 
 def _by_key(
-    key_of: Sequence[MeasurementKey], sides: Sequence[Side]
+    key_of: Sequence[MeasurementKey], sides: Sequence[SizedJob]
 ) -> dict[MeasurementKey, list[int]]:
     """Returns the places of sides that learn from each other."""
     places: dict[MeasurementKey, list[int]] = {}

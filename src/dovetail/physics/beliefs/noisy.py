@@ -19,7 +19,7 @@ from dovetail.core.beliefs import (
     Neighbour,
     Physics,
     Sharing,
-    Side,
+    SizedJob,
     Structure,
 )
 from dovetail.core.growth import Growing
@@ -28,7 +28,7 @@ from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
 from dovetail.physics.beliefs.blur import Blur, log_normal, normal, uniform
 from dovetail.physics.memory import fit_together
-from dovetail.physics.sharing.turns import InterleaveCycles, Turn
+from dovetail.physics.sharing.turns import InterleaveCycles, MemberStages
 from dovetail.physics.speed.rate_tables import RateTables
 
 
@@ -180,7 +180,7 @@ class NoisySharing:
             return true
         return true / self._error(job, placement.gpus, [j for j, _ in neighbours])
 
-    def interference(self, mine: Side, other: Side) -> tuple[float, float]:
+    def interference(self, mine: SizedJob, other: SizedJob) -> tuple[float, float]:
         """Returns the believed ratios, at least 1; each side errs by itself, as in `slowdown`."""
         one, two = self._true.interference(mine, other)
         return (
@@ -188,13 +188,15 @@ class NoisySharing:
             max(1.0, two / self._error(other.job, self._gpus(other), [mine.job])),
         )
 
-    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+    def interferences(
+        self, sides: Sequence[SizedJob], others: Sequence[SizedJob]
+    ) -> tuple[Floats, Floats]:
         """Returns the believed ratios of all pairs; errors are drawn pair by pair."""
         pairs = [[self.interference(side, other) for other in others] for side in sides]
         both = np.array(pairs).reshape(len(sides), len(others), 2)
         return both[:, :, 0], both[:, :, 1]
 
-    def set_interference(self, members: Sequence[Side]) -> tuple[float, ...]:
+    def set_interference(self, members: Sequence[SizedJob]) -> tuple[float, ...]:
         """Returns the believed ratios of a set, at least 1; each member errs by itself."""
         true, jobs = self._true.set_interference(members), [side.job for side in members]
         errors = (
@@ -225,12 +227,12 @@ class NoisySharing:
         partners = "+".join(sorted(model[other] for other in others))
         return log_normal(self._blur.interference, f"{self._seed}/{model[job]}/{gpus}/{partners}")
 
-    def _gpus(self, side: Side) -> int:
+    def _gpus(self, side: SizedJob) -> int:
         return side.gpus or int(self._jobs.gpus[side.job])
 
-    def _turn(self, job: int, placement: Placement) -> Turn:
+    def _turn(self, job: int, placement: Placement) -> MemberStages:
         assert placement.interleave is not None
-        return Turn(*self.stages(job, placement), placement.interleave.phase)
+        return MemberStages(*self.stages(job, placement), placement.interleave.phase)
 
     def _with_stages_of(self, kinds: range) -> Interleaving:
         """Returns the stages of every kind, with those of new kinds drawn now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail.core.beliefs import Interleaving, Neighbour, Side
+from dovetail.core.beliefs import Interleaving, Neighbour, SizedJob
 from dovetail.core.job import Floats
 from dovetail.core.placement import Placement
 from dovetail.physics.device_times import DeviceTimes
@@ -12,7 +12,7 @@ from dovetail.physics.modelled.job_models import JobModels
 from dovetail.physics.sharing.interference import Interference
 from dovetail.physics.sharing.limits import utilization
 from dovetail.physics.sharing.service_demand import ServiceDemand
-from dovetail.physics.sharing.turns import InterleaveCycles, Turn, turn_of
+from dovetail.physics.sharing.turns import InterleaveCycles, MemberStages, turn_of
 from dovetail.physics.sharing.worker_slowdowns import (
     Sharer,
     split_slowdown,
@@ -41,7 +41,7 @@ class WorkerSlowdowns:
             used = self._utilizations[demand] = utilization(demand)
         return used
 
-    def turn(self, job: int, placement: Placement) -> Turn:
+    def turn(self, job: int, placement: Placement) -> MemberStages:
         """Returns the stages of a job as placed."""
         models = self._models
         return turn_of(models.placed_demand(job, placement), models.stages.rule)
@@ -111,17 +111,19 @@ class ModelSharing:
             worst = max(worst, self._law.ratio(mine, models.placed_demand(other, there)))
         return worst
 
-    def interference(self, mine: Side, other: Side) -> tuple[float, float]:
+    def interference(self, mine: SizedJob, other: SizedJob) -> tuple[float, float]:
         """Returns the ratios of two jobs, each well placed."""
         one, two = self._demand(mine), self._demand(other)
         return self._law.ratio(one, two), self._law.ratio(two, one)
 
-    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+    def interferences(
+        self, sides: Sequence[SizedJob], others: Sequence[SizedJob]
+    ) -> tuple[Floats, Floats]:
         """Returns the ratios of all pairs of jobs, each well placed."""
         mine, theirs = ([self._demand(side) for side in some] for some in (sides, others))
         return self._law.ratios(mine, theirs)
 
-    def set_interference(self, members: Sequence[Side]) -> tuple[float, ...]:
+    def set_interference(self, members: Sequence[SizedJob]) -> tuple[float, ...]:
         """Returns the ratios of the members of a set, each well placed."""
         return tuple(self._law.of_set([self._demand(side) for side in members]).tolist())
 
@@ -136,9 +138,9 @@ class ModelSharing:
 
     def utilization(self, job: int) -> float:
         """Returns how busy the job keeps each GPU; limits and contention depend on it."""
-        return self._slowdowns.utilization(self._demand(Side(job)))
+        return self._slowdowns.utilization(self._demand(SizedJob(job)))
 
-    def _demand(self, side: Side) -> ServiceDemand:
+    def _demand(self, side: SizedJob) -> ServiceDemand:
         models = self._models
         return models.demand(side.job, side.gpus or models.gpus[side.job], side.steps)
 

@@ -74,7 +74,7 @@ def interleaving_of(demands: Sequence[ServiceDemand], rule: InterleaveRule) -> I
     return Interleaving(stage_s, iteration, rule.cycle, rule.contention, rule.floor)
 
 
-class Turn(NamedTuple):
+class MemberStages(NamedTuple):
     """A member of a set: its seconds by resource, its iteration alone, and its phase.
 
     Both times are 0 where the stages are not known.
@@ -85,13 +85,13 @@ class Turn(NamedTuple):
     phase: int = 0
 
 
-def turn_of(demand: ServiceDemand, rule: InterleaveRule) -> Turn:
+def turn_of(demand: ServiceDemand, rule: InterleaveRule) -> MemberStages:
     """Returns the stages of a job at the size of its demands, by the resources of the rule."""
     if demand.model is None or demand.model.stages is None:
-        return Turn((0.0,) * rule.resources, 0.0)
+        return MemberStages((0.0,) * rule.resources, 0.0)
     storage, cpu, gpu, network = demand.stage_s
     loading = (storage, cpu) if rule.resources == RESOURCES else (storage + cpu,)
-    return Turn((*loading, gpu, network), demand.iteration_s)
+    return MemberStages((*loading, gpu, network), demand.iteration_s)
 
 
 class GrowingStages:
@@ -127,9 +127,9 @@ class InterleaveCycles:
     def __init__(self, known: Interleaving) -> None:
         """Takes the rule from `known`; its stages do not matter."""
         self._known = known
-        self._cycles: dict[tuple[Turn, ...], float] = {}
+        self._cycles: dict[tuple[MemberStages, ...], float] = {}
 
-    def slowdown(self, mine: Turn, others: Sequence[Turn]) -> float:
+    def slowdown(self, mine: MemberStages, others: Sequence[MemberStages]) -> float:
         """Returns the cycle of the set over the iteration alone of one of its members."""
         # A set has one cycle in whatever order its members are listed.
         turns = tuple(sorted((mine, *others)))
@@ -140,7 +140,7 @@ class InterleaveCycles:
             cycle = self._cycles[turns] = self._cycle_s(turns)
         return cycle / mine.iteration_s
 
-    def _cycle_s(self, turns: Sequence[Turn]) -> float:
+    def _cycle_s(self, turns: Sequence[MemberStages]) -> float:
         known = self._known
         rows = [turn.stage_s for turn in turns]
         cycle = cycle_s(rows, [turn.phase for turn in turns], known.cycle)
