@@ -335,8 +335,9 @@ def test_a_container_finds_the_socket_of_a_later_agent(tmp_path: Path) -> None:
 def test_a_runtime_that_hangs_does_not_keep_the_end_of_a_worker_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "REMOVAL_S", 0.0)
-    removal = {"removal": [shutil.which("sleep"), FOR_EVER_S], "environment": {}}
+    monkeypatch.setattr(keeper_container, "REMOVAL_S", 0.0)
+    command = [str(shutil.which("sleep")), FOR_EVER_S]
+    removal = {"removal": command, "environment": {}}
     (tmp_path / "order.json").write_text(json.dumps(removal))
     assert not containers.ContainerRelease().is_removing(tmp_path)
-    keeper.remove_container(removal)  # type: ignore[arg-type]
+    keeper_container.remove_container(command, {})

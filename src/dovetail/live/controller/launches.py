@@ -49,6 +49,7 @@ def launcher_in(
             retries=spec.retries,
             ships=ships,
             script=spec.script if has_users else "",
+            terminal=spec.terminal,
         )
 
     return launch

@@ -23,7 +23,7 @@ from pathlib import Path
 from time import monotonic
 
 from dovetail.core.errors import InputError
-from dovetail.live.engines import keeper
+from dovetail.live.engines import keeper_container
 from dovetail.live.engines.site_scripts import FILE as SITE
 from dovetail.live.engines.site_scripts import read_site
 from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, LaunchError
@@ -207,7 +207,7 @@ class ContainerRelease:
             process = _start_removal(folder)
             if process is None:
                 return False
-            self._running[folder] = process, monotonic() + keeper.REMOVAL_S
+            self._running[folder] = process, monotonic() + keeper_container.REMOVAL_S
         process, until_s = self._running[folder]
         if process.poll() is None and monotonic() < until_s:
             return True

@@ -209,7 +209,8 @@ class ProcessLauncher:
 
         Each with the uid whose file it must be, -1 if it is our own.
         """
-        own = (o for o in self._orders.values() if Path(o.output).parent == Path(o.folder))
+        orders = (o for o in self._orders.values() if not o.terminal)
+        own = (o for o in orders if Path(o.output).parent == Path(o.folder))
         return {Path(o.output): self._setting.owner(o) for o in own}
 
     def living(self) -> dict[tuple[int, int], tuple[int, tuple[int, ...]]]:
@@ -221,10 +222,17 @@ class ProcessLauncher:
                 found[job, worker] = int(json.loads(text)["pid"]), order.all_gpus
         return found
 
+    def terminal(self, job: int, worker: int) -> Path | None:
+        """Returns the folder with the terminal of a worker that lives; None if there is none."""
+        order = self._orders.get((job, worker))
+        if order is None or not order.terminal:
+            return None
+        return self._folder / f"{job}-{worker}"
+
     def warn(self, job: int, worker: int, text: str) -> None:
         """Writes a line into the output of a worker, if that is a plain file."""
         order = self._orders.get((job, worker))
-        if order is None:
+        if order is None or order.terminal:
             return
         path, owner = Path(order.workdir, order.output), self._setting.owner(order)
 
@@ -244,6 +252,13 @@ class ProcessLauncher:
         prepared = self._setting.prepare(order, token, folder)
         own = Path(order.output).parent == Path(order.folder)
         prepared["output_outside"] = "" if own or self._home is None else str(self._home)
+        if order.terminal:
+            owner = self._setting.owner(order)
+            prepared["terminal"] = {
+                "kind": order.terminal,
+                "grace_s": order.grace_s,
+                "owner": owner,
+            }
         stored = {
             "start": plain(order),
             "token": token,

@@ -29,6 +29,7 @@ from typing import Protocol
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges.protocols import StoreError
 from dovetail.live.server.connections import Connections, end_after_reply
+from dovetail.live.server.messages.terminal import AttachReply
 from dovetail.live.server.protocol import CROWDED, TOO_SLOW, RequestRefused, line_of_reply
 from dovetail.live.server.requests import Question, Reply, question_of
 from dovetail.live.system import unix_socket
@@ -56,6 +57,27 @@ class UserAdmission:
 
     socket: Path
     why_not: Callable[[str], str]
+
+
+class TerminalSessions(Protocol):
+    """Serves the clients of interactive jobs, which have limits of their own."""
+
+    def serve(self, client: socket.socket, number: int, user: str) -> None:
+        """Serves the client of a job until either is over, in the thread of the connection."""
+        ...
+
+
+class _Takeover:
+    """Takes a connection out of the table of requests, for the terminal of a job."""
+
+    def __init__(self, sessions: TerminalSessions | None, table: Connections) -> None:
+        self._sessions, self._table = sessions, table
+
+    def serve(self, client: socket.socket, number: int, user: str) -> None:
+        """Serves the client of a job until either is over."""
+        self._table.release(client)
+        if self._sessions is not None:
+            self._sessions.serve(client, number, user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +136,9 @@ class Server:
         token: str = "",
         limits: ServerLimits | None = None,
         door: UserAdmission | None = None,
+        terminals: TerminalSessions | None = None,
     ) -> None:
-        self._handler = handler
+        self._handler, self._terminals = handler, terminals
         self._path = socket_path
         self._door = door
         self._inodes: dict[Path, int] = {}
@@ -250,7 +273,8 @@ class Server:
 
     def _serve_owner(self, connection: socket.socket) -> None:
         waits = partial(self._remote.set_idle, connection)
-        serve_connection(connection, self._handler, self._owner, "", self._limits, waits)
+        takeover = _Takeover(self._terminals, self._remote)
+        serve_connection(connection, self._handler, self._owner, "", self._limits, waits, takeover)
 
     def _serve(self, listener: _Listener, connection: socket.socket) -> None:
         user = peer_user(connection) if listener.local else self._owner
@@ -263,7 +287,8 @@ class Server:
             return
         token = "" if listener.local else self._token
         waits = partial(listener.open.set_idle, connection)
-        serve_connection(connection, self._handler, user, token, self._limits, waits)
+        takeover = _Takeover(self._terminals, listener.open)
+        serve_connection(connection, self._handler, user, token, self._limits, waits, takeover)
 
     def _why_not(self, user: str) -> str:
         """Returns why a user is not served, empty if they are."""
@@ -281,11 +306,13 @@ def serve_connection(
     token: str,
     limits: ServerLimits,
     waits: Callable[[bool], None] = _unnoticed,
+    terminals: TerminalSessions | None = None,
 ) -> None:
     """Answers the lines of one connection until it ends, breaks a rule or is too slow.
 
     With a token each line must carry it, and the first without it ends the connection. `waits` is
-    called with True when the connection begins to wait for a line, with False when it stops.
+    called with True when the connection begins to wait for a line, with False when it stops. Once
+    the terminal of a job is granted, the connection carries no more lines, and `terminals` has it.
     """
     lines = LineConnection(connection, line_bytes_max=limits.line_bytes)
     for line in request_lines(lines, limits, waits):
@@ -306,6 +333,10 @@ def serve_connection(
             return
         for reply in _replies(handler, request, user):
             lines.send(line_of_reply(reply), limits.send_s)
+            if isinstance(reply, AttachReply) and not reply.over:
+                if terminals is not None:
+                    terminals.serve(connection, reply.job, user)
+                return
 
 
 def _is_token(value: object, token: str) -> bool:

@@ -57,6 +57,7 @@ from dovetail.live.store.queries import LIVE, StoreReader
 from dovetail.live.store.store import Store
 from dovetail.live.system.file_system import check_local
 from dovetail.live.system.private_file import is_gone
+from dovetail.live.terminals.terminal_server import TerminalServer, terminal_server
 from dovetail.live.workers.rules import ENDLESS_LEASE_S, Rules
 from dovetail.physics.beliefs.measurements import Measurements
 from dovetail.study.option_texts import OptionTexts
@@ -315,8 +316,10 @@ def _control(
         pong = _pong(request, recovered.epoch, scheduler, clock.now(), engine.speed)
         info = ServerInfo(pong, folder, engine.paced)
         handler = RequestHandler(info, intake, lambda: world.status, clock.now)
-        server = _server(request, folder, handler, users)
+        terminals = terminal_server(folder.store, engine.open_terminal, intake)
+        server = _server(request, folder, handler, users, terminals)
         stack.callback(server.stop)
+        stack.callback(terminals.close)
         server.start(request.listen)
         if engine.ships:
             engine.ship_through(_shipping_store(request, folder, world, engine.names))
@@ -413,17 +416,21 @@ def _submitted_max(users: StoredUsers | None) -> Callable[[str], int]:
 
 
 def _server(
-    request: UpRequest, folder: Folder, handler: Handler, users: StoredUsers | None
+    request: UpRequest,
+    folder: Folder,
+    handler: Handler,
+    users: StoredUsers | None,
+    terminals: TerminalServer,
 ) -> Server:
     """Returns the server; with users it also listens where everybody may connect."""
     token = folder.token() if request.listen else ""
     if users is None:
-        return Server(handler, folder.socket, token=token)
+        return Server(handler, folder.socket, token=token, terminals=terminals)
     guard = UserGuard(handler, users.users, folder.store)
     door = UserAdmission(
         SharedHome(request.home).socket, lambda user: users.users().why_not_admitted(user)
     )
-    return Server(guard, folder.socket, token=token, door=door)
+    return Server(guard, folder.socket, token=token, door=door, terminals=terminals)
 
 
 def _scheduler(

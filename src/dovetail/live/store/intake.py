@@ -176,7 +176,7 @@ class Intake:
             raise InputError("request", f"unknown verb {verb[:40]!r}", nearest(verb[:40], known))
         if not jobs:
             raise InputError(verb, "no job was named")
-        return [Request(0, verb, job=job) for job in dict.fromkeys(jobs)]
+        return [Request(0, verb, job=job, argument=argument) for job in dict.fromkeys(jobs)]
 
     def _check_drain(self, node: int, argument: str) -> None:
         """Raises InputError for a GPU that is not there, or a reason that no list can show."""
@@ -199,6 +199,8 @@ class Intake:
                 raise InputError(where, f"{field}: {what}")
             if self._home is not None:
                 check_output(where, spec, self._home)
+            if spec.terminal and submission.array:
+                raise InputError(where, "an interactive job is one job, and no array")
             if spec.array != -1 or spec.array_of != -1:
                 raise InputError(where, "the index of a task is given by the array of its submit")
             for dependency in spec.after:
