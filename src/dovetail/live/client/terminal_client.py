@@ -126,7 +126,8 @@ class TerminalClient:
                     raise NoController(f"{what}; job {self._job} is hung up")
                 if self._end is None:
                     self._turn()
-            self._write_rest()
+            if self._end.exit_code is not None:
+                self._write_rest()
             return self._end
         finally:
             self._hang_up()
