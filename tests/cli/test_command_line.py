@@ -38,6 +38,7 @@ OURS = [
     "backup",
     "restore",
     "submit",
+    "run",
     "ls",
     "show",
     "logs",

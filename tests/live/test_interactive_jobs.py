@@ -35,9 +35,7 @@ class Cluster:
     def up(self) -> None:
         """Starts the controller, and the agents if they do not run."""
         words = ["up", "--home", str(self.home), "--engine", "local:2", "--policy", "fifo"]
-        subprocess.run(
-            [sys.executable, "-m", "dovetail", *words], check=True, capture_output=True
-        )
+        subprocess.run([sys.executable, "-m", "dovetail", *words], check=True, capture_output=True)
 
     @property
     def controller(self) -> int:

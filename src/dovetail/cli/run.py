@@ -18,7 +18,7 @@ from dovetail.wire.terminal import PIPES, PTY
 
 if TYPE_CHECKING:
     from dovetail.live.client.client import Client
-    from dovetail.live.client.terminal_client import TerminalEnd
+    from dovetail.live.client.terminal_client import TerminalExit
     from dovetail.live.server.messages.terminal import AttachReply
     from dovetail.wire.spec import JobSpec
 
@@ -95,10 +95,10 @@ def _spec(
 
 def _session(
     client: Client, number: int, terminal: LocalTerminal | None, signals: int
-) -> TerminalEnd:
-    from dovetail.live.client.terminal_client import LocalFiles, TerminalClient
+) -> TerminalExit:
+    from dovetail.live.client.terminal_client import LocalStreams, TerminalClient
 
-    files = LocalFiles(
+    files = LocalStreams(
         read=0,
         write=1,
         write_errors=2,
@@ -117,7 +117,7 @@ def _say(text: str, terminal: LocalTerminal | None) -> None:
         terminal.say(text)
 
 
-def _conclude(client: Client, number: int, end: TerminalEnd) -> int:
+def _conclude(client: Client, number: int, end: TerminalExit) -> int:
     """Returns the exit code of the command, and says how the job ended if its code does not."""
     if end.stopped_by:
         _say(f"job {number} is cancelled", None)

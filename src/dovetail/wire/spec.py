@@ -146,10 +146,11 @@ class JobSpec:
             )
         if self.paced and not self.duration_s > 0:
             raise ValueError("a paced job needs its duration_s")
-        if self.terminal:
-            self._check_interactive()
+        self._check_interactive()
 
     def _check_interactive(self) -> None:
+        if not self.terminal:
+            return
         if self.terminal not in (PTY, PIPES):
             raise ValueError(f"a terminal is {PTY} or {PIPES}, not {self.terminal[:40]!r}")
         if self.trains or self.paced or self.script or self.tasks > 1:

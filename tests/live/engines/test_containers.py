@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dovetail.core.errors import InputError
-from dovetail.live.engines import containers, keeper
+from dovetail.live.engines import containers, keeper_container
 from dovetail.live.engines.cgroup import MEMORY, SHARE, ControlGroups
 from dovetail.live.engines.containers import Containers, ContainerSpec, apptainer, podman
 from dovetail.live.engines.devices import Devices, slots

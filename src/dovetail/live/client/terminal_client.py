@@ -62,7 +62,7 @@ INTERRUPT = b"\x03"
 
 
 @dataclass(frozen=True, slots=True)
-class TerminalEnd:
+class TerminalExit:
     """How a session ended: with the exit code of the process, or as `reply` says.
 
     The code is -N after signal N. `stopped_by` is the signal of ours that ended it, 0 if none did.
@@ -74,7 +74,7 @@ class TerminalEnd:
 
 
 @dataclass(slots=True)
-class LocalFiles:
+class LocalStreams:
     """The local ends: descriptors to read from and to write to, and one with numbers of signals.
 
     `window` returns rows and columns, of a terminal alone. `attached` is called whenever the
@@ -93,7 +93,7 @@ class LocalFiles:
 class TerminalClient:
     """The session of one job."""
 
-    def __init__(self, client: Client, job: int, files: LocalFiles) -> None:
+    def __init__(self, client: Client, job: int, files: LocalStreams) -> None:
         self._client, self._job, self._files = client, job, files
         self._key = os.urandom(KEY_BYTES)
         self._stream: Stream | None = None
@@ -110,9 +110,9 @@ class TerminalClient:
         """Bytes of output that were written here, and that have come."""
         self._signals: list[int] = []
         self._waits = _Waiting()
-        self._end: TerminalEnd | None = None
+        self._end: TerminalExit | None = None
 
-    def run(self) -> TerminalEnd:
+    def run(self) -> TerminalExit:
         """Carries bytes until the job is over. Raises DovetailError if it cannot be reached."""
         lost_s = monotonic()
         try:
@@ -143,7 +143,7 @@ class TerminalClient:
             self._be_late(str(error) or "the controller is away")
             return
         if reply.over:
-            self._end = TerminalEnd(reply=reply)
+            self._end = TerminalExit(reply=reply)
             return
         assert stream is not None
         stream.settimeout(0.0)
@@ -218,7 +218,7 @@ class TerminalClient:
             data = b""
         if not self._is_attached:
             if INTERRUPT in data or not data:
-                self._end = TerminalEnd(stopped_by=signal.SIGINT)
+                self._end = TerminalExit(stopped_by=signal.SIGINT)
         elif data:
             self._input += data
             self._unsent += frame(INPUT, data)
@@ -288,7 +288,7 @@ class TerminalClient:
             del self._input[: accepted - self._accepted]
             self._accepted = accepted
         elif message.kind == EXIT:
-            self._end = TerminalEnd(exit_of(message.content))
+            self._end = TerminalExit(exit_of(message.content))
             self._unsent += frame(DONE)
         elif message.kind == REFUSED:
             why = message.content.decode("ascii", "replace")
@@ -350,7 +350,7 @@ class TerminalClient:
             else:
                 self._signals.append(number)
             return
-        self._end = TerminalEnd(stopped_by=number)
+        self._end = TerminalExit(stopped_by=number)
 
     # While it waits.
 

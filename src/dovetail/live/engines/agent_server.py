@@ -18,7 +18,7 @@ from dovetail.live.node.transport import (
     Dismiss,
     EventLoop,
     LineChannel,
-    OpenTerminal,
+    LinkTerminal,
 )
 from dovetail.wire.agent import REPORTS, AgentOrder, AgentReport, WorkerReport, is_progress
 from dovetail.wire.codec import WireError
@@ -57,7 +57,7 @@ class EngineNodes(Protocol):
         """Ends all workers, without an order of a controller."""
         ...
 
-    def open_terminal(self, wanted: OpenTerminal, link: LineConnection | None) -> None:
+    def open_terminal(self, wanted: LinkTerminal, link: LineConnection | None) -> None:
         """Joins the terminal of a worker to a connection, or to one that it opens by a ticket."""
         ...
 
@@ -203,7 +203,7 @@ class AgentServer:
             self.end_workers(message.grace_s)
             self._dismissed = True
             return
-        if isinstance(message, OpenTerminal):
+        if isinstance(message, LinkTerminal):
             self._nodes.open_terminal(message, None if message.ticket else self._release(link))
             return
         assert isinstance(message, Addressed)

@@ -1,8 +1,7 @@
 """The keeper of one worker: a small process that outlives the agent and records the exit status.
 
-Run as `python -I -S keeper.py FOLDER LOCK`; it imports nothing of ours (but for other users,
-containers and terminals), reads `FOLDER/order.json`, and keeps the file LOCK open: its lock shows
-that it lives.
+Run as `python -I -S keeper.py FOLDER LOCK`; it reads `FOLDER/order.json`, and keeps the file LOCK
+open: its lock shows that it lives. For most workers it imports nothing of ours.
 
 The worker is a session of its own. Whatever it forks dies with it, even what left its process
 group: the keeper is the subreaper of all of them, and reaps orphans as they exit. If the keeper is
@@ -90,9 +89,6 @@ def main(folder: str, lock: int) -> None:
         order = json.load(file)
     # Once `keeper.json` is there agents signal this process, so its handlers come first.
     keeper = Keeper()
-    # Its path is no argument: a keeper is isolated from all but the standard library.
-    sys.path.append(os.path.abspath(f"{__file__}/../../../.."))
-    keeper.prepare(order)
     write(folder, "keeper.json", {"pid": os.getpid(), "start": start_time(os.getpid())})
     if not claim_start(folder):
         return
@@ -105,10 +101,7 @@ def main(folder: str, lock: int) -> None:
         # A full disk must not keep orphans alive; the same is in EXIT in the end.
         write(folder, STATUS, end)
     kill_orphans()
-    if keeper.container is not None:
-        keeper.container.remove_container(order["removal"], order["environment"])
-    if keeper.terminal is not None:
-        keeper.terminal.finish(code, is_awaited=not keeper.is_told_to_end)
+    keeper.finish(order, code)
     write_when_room(folder, EXIT, end)
 
 
@@ -119,37 +112,35 @@ class Keeper:
     """
 
     def __init__(self) -> None:
-        self._child = 0
-        self._early = 0
-        self._lease = ""
+        self._child = self._early = self._unsent = 0
+        self._lease = self._began = ""
         self._lease_over_s = float("inf")
-        self._began = ""
-        self._unsent = 0
-        self.terminal: Terminal | None = None
-        self.container: ModuleType | None = None
-        self.is_told_to_end = False
+        self._terminal: Terminal | None = None
+        self._container: ModuleType | None = None
+        self._is_told_to_end = False
         # A parent that ignores SIGCHLD passes that on, and then the kernel keeps no exit status.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (KILL, *PASSED_ON):
             signal.signal(number, self._pass_on)
 
-    def prepare(self, order: KeeperOrder) -> None:
+    def _prepare(self, order: KeeperOrder) -> None:
         """Opens the terminal of an interactive job, and the way into a container."""
+        sys.path.append(os.path.abspath(f"{__file__}/../../../.."))
         if "terminal" in order:
             from dovetail.live.engines.keeper_terminal import Terminal
 
-            self.terminal = Terminal(order["terminal"], self._signal)
+            self._terminal = Terminal(order["terminal"], self._signal)
         if "removal" in order:
             # Now, as the installation may be gone when it is needed.
             from dovetail.live.engines import keeper_container
 
-            self.container = keeper_container
+            self._container = keeper_container
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        self.is_told_to_end = True
+        self._is_told_to_end = True
         self._signal(signal.SIGKILL if number == KILL else number)
-        if self.terminal is not None and self._child and number == signal.SIGTERM:
-            self.terminal.hang_up_if_deaf(self._child)
+        if self._terminal is not None and self._child and number == signal.SIGTERM:
+            self._terminal.hang_up_if_deaf(self._child)
 
     def _signal(self, number: int) -> None:
         # A signal before the fork is stored: `run` then starts nothing.
@@ -162,8 +153,8 @@ class Keeper:
             self._early = number
 
     def _reaches_container(self, number: int) -> bool:
-        assert self.container is not None
-        return bool(self.container.signal_container(self._began, number, parent_of))
+        assert self._container is not None
+        return bool(self._container.signal_container(self._began, number, parent_of))
 
     def _look(self, number: int, frame: FrameType | None) -> None:
         if self._unsent and self._reaches_container(self._unsent):
@@ -183,16 +174,15 @@ class Keeper:
         """Starts the worker and returns why it could not run, if so, and its status."""
         read_end, write_end = os.pipe()
         parent = os.getpid()
+        self._prepare(order)
         passed_on = (KILL, *PASSED_ON, signal.SIGALRM)
-        why = "" if self.terminal is None else self.terminal.await_client(lambda: self._early)
+        why = "" if self._terminal is None else self._terminal.await_client(lambda: self._early)
         signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
-        if self._early:
-            return "ended before it ran", self._early
-        if why:
-            return why, signal.SIGHUP
+        if self._early or why:
+            return ("ended before it ran", self._early) if self._early else (why, signal.SIGHUP)
         child = os.fork()
         if child == 0:
-            exec_worker(order, parent, write_end, self.terminal)
+            exec_worker(order, parent, write_end, self._terminal)
         os.close(write_end)
         # The child writes its first byte after it has made its group, so that from here on the
         # group can be signalled. Signals are blocked until then: one that came between the fork
@@ -212,18 +202,23 @@ class Keeper:
         os.close(read_end)
         # The child is left a zombie until the group is killed: its number cannot be given to
         # another process meanwhile, and a signal cannot hit a stranger.
-        if self.terminal is None:
+        if self._terminal is None:
             reap_until_exit_of(child)
         else:
-            self.terminal.started()
-            why = why or self.terminal.serve_until_exit(
-                child, lambda: reap_until_exit_of(child, os.WNOHANG)
-            )
+            self._terminal.started()
+            why = why or self._terminal.serve_until_exit(child, reap_until_exit_of)
         # Blocked for good: from the reaping on, the number may belong to another process.
         signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
         return why, os.waitpid(child, 0)[1]
+
+    def finish(self, order: KeeperOrder, code: int) -> None:
+        """Removes what is left of the container, and delivers what is left of the output."""
+        if self._container is not None:
+            self._container.remove_container(order["removal"], order["environment"])
+        if self._terminal is not None:
+            self._terminal.finish(code, is_awaited=not self._is_told_to_end)
 
 
 def exit_code(status: int, *, in_container: bool) -> int:

@@ -160,20 +160,20 @@ class Terminal:
 
     def started(self) -> None:
         """Lets go of what belongs to the process: the end of its streams must be seen."""
-        for theirs in set(self._theirs.values()):
+        for theirs in dict.fromkeys(self._theirs.values()):
             os.close(theirs)
 
     # While it runs.
 
-    def serve_until_exit(self, child: int, reap: Callable[[], bool]) -> str:
+    def serve_until_exit(self, child: int, reap: Callable[[int, int], bool]) -> str:
         """Serves until the process has exited; returns why it was hung up, if so.
 
-        `reap` reaps all that has exited but the process itself, and tells whether it has.
+        `reap` reaps all that has exited but the process itself, and tells whether that has.
         """
         ends = os.pidfd_open(child)
         kill_s, why = float("inf"), ""
         try:
-            while not reap():
+            while not reap(child, os.WNOHANG):
                 self._turn(LOOK_S, ends)
                 now = time.monotonic()
                 if self._line is None and not why and now - self._lost_s > RETURN_S:

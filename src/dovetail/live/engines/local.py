@@ -37,7 +37,7 @@ from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.lease import Lease
 from dovetail.live.node.rendezvous_addresses import LOOPBACK, RendezvousAddresses
-from dovetail.live.node.transport import EventLoop, OpenTerminal
+from dovetail.live.node.transport import EventLoop, LinkTerminal
 from dovetail.live.shipping.shipper import Shipper
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
@@ -431,7 +431,7 @@ class LocalNodes:
         """Opens connections for terminals by their tickets from now on."""
         self._terminals.call = call
 
-    def open_terminal(self, wanted: OpenTerminal, link: LineConnection | None) -> None:
+    def open_terminal(self, wanted: LinkTerminal, link: LineConnection | None) -> None:
         """Joins the terminal of a worker to a connection, or to one that it opens by a ticket."""
         place = wanted.node - self._first
         here = 0 <= place < len(self._launchers)

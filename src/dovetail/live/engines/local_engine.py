@@ -30,7 +30,7 @@ from dovetail.live.engines.site_scripts import FILE as SITE
 from dovetail.live.engines.site_scripts import write_site
 from dovetail.live.join.gate import ClientServer
 from dovetail.live.node.agent_link import AgentLink
-from dovetail.live.node.transport import TO_AGENTS, OpenTerminal
+from dovetail.live.node.transport import TO_AGENTS, LinkTerminal
 from dovetail.live.shipping.shipping_store import ShippingStore
 from dovetail.live.system.file_lock import is_locked
 from dovetail.live.system.private_file import check_home, make_private_folder
@@ -211,7 +211,7 @@ class LocalEngine:
         try:
             link.settimeout(TERMINAL_S)
             link.connect(str(control_socket(self._home)))
-            link.sendall(TO_AGENTS.encode(OpenTerminal(node, job, worker)))
+            link.sendall(TO_AGENTS.encode(LinkTerminal(node, job, worker)))
         except BaseException:
             link.close()
             raise

@@ -25,7 +25,7 @@ from dovetail.live.edges.protocols import Incoming, NodeLost
 from dovetail.live.join.gate_stream import GateStream, keep_alive, served
 from dovetail.live.join.identity import ControllerIdentity
 from dovetail.live.join.shared_folder import SharedFolder, begin_check, end_check
-from dovetail.live.join.terminal_calls import TerminalCalls
+from dovetail.live.join.terminal_hub import TerminalHub
 from dovetail.live.join.word import CLIENT
 from dovetail.live.node.post_thread import PostThread
 from dovetail.live.node.transport import LineChannel
@@ -134,7 +134,7 @@ class Gate(PostThread):
         self._put: Callable[[Incoming], None] = lambda incoming: None
         self._serve_client: ClientServer | None = None
         self._serve_files: FileServer = _no_files
-        self._calls = TerminalCalls()
+        self._calls = TerminalHub()
         self._strangers: list[_Stranger] = []
         self._nodes: dict[int, _NodeChannel] = {}
         self._changed = threading.Condition()

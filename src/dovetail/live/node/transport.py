@@ -40,7 +40,7 @@ class Dismiss:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTerminal:
+class LinkTerminal:
     """Join the terminal of a worker to this connection, or, with a `ticket`, to a new one.
 
     The agent opens that at the gate it came through, and shows the ticket (`wire.join`).
@@ -52,8 +52,8 @@ class OpenTerminal:
     ticket: str = ""
 
 
-TO_AGENTS: Codec[Addressed | Dismiss | OpenTerminal] = Codec(
-    {"Addressed": Addressed, "Dismiss": Dismiss, "OpenTerminal": OpenTerminal}
+TO_AGENTS: Codec[Addressed | Dismiss | LinkTerminal] = Codec(
+    {"Addressed": Addressed, "Dismiss": Dismiss, "LinkTerminal": LinkTerminal}
 )
 
 

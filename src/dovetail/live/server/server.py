@@ -59,25 +59,16 @@ class UserAdmission:
     why_not: Callable[[str], str]
 
 
-class TerminalSessions(Protocol):
+class TerminalHandler(Protocol):
     """Serves the clients of interactive jobs, which have limits of their own."""
 
     def serve(self, client: socket.socket, number: int, user: str) -> None:
         """Serves the client of a job until either is over, in the thread of the connection."""
         ...
 
-
-class _Takeover:
-    """Takes a connection out of the table of requests, for the terminal of a job."""
-
-    def __init__(self, sessions: TerminalSessions | None, table: Connections) -> None:
-        self._sessions, self._table = sessions, table
-
-    def serve(self, client: socket.socket, number: int, user: str) -> None:
-        """Serves the client of a job until either is over."""
-        self._table.release(client)
-        if self._sessions is not None:
-            self._sessions.serve(client, number, user)
+    def close(self) -> None:
+        """Lets go of all clients, who come back to the next controller."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +116,10 @@ def _unnoticed(is_idle: bool) -> None:
     """Does nothing."""
 
 
+def _unattached(number: int) -> None:
+    """Serves no terminal."""
+
+
 class Server:
     """Listens and serves each connection in a thread of its own, a bounded number of them."""
 
@@ -136,7 +131,7 @@ class Server:
         token: str = "",
         limits: ServerLimits | None = None,
         door: UserAdmission | None = None,
-        terminals: TerminalSessions | None = None,
+        terminals: TerminalHandler | None = None,
     ) -> None:
         self._handler, self._terminals = handler, terminals
         self._path = socket_path
@@ -190,7 +185,10 @@ class Server:
         """Closes all connections after a short wait for replies under way."""
         if self._wake is None:
             return
-        # First of all, so that a client finds no controller instead of one that is about to end.
+        if self._terminals is not None:
+            # Before its connections end: no client must be taken for one that went away.
+            self._terminals.close()
+        # So that a client finds no controller instead of one that is about to end.
         for path, inode in self._inodes.items():
             unix_socket.remove_socket(path, inode)
         with self._wake as wake:
@@ -273,8 +271,8 @@ class Server:
 
     def _serve_owner(self, connection: socket.socket) -> None:
         waits = partial(self._remote.set_idle, connection)
-        takeover = _Takeover(self._terminals, self._remote)
-        serve_connection(connection, self._handler, self._owner, "", self._limits, waits, takeover)
+        attach = partial(self._attach, self._remote, connection, self._owner)
+        serve_connection(connection, self._handler, self._owner, "", self._limits, waits, attach)
 
     def _serve(self, listener: _Listener, connection: socket.socket) -> None:
         user = peer_user(connection) if listener.local else self._owner
@@ -287,8 +285,14 @@ class Server:
             return
         token = "" if listener.local else self._token
         waits = partial(listener.open.set_idle, connection)
-        takeover = _Takeover(self._terminals, listener.open)
-        serve_connection(connection, self._handler, user, token, self._limits, waits, takeover)
+        attach = partial(self._attach, listener.open, connection, user)
+        serve_connection(connection, self._handler, user, token, self._limits, waits, attach)
+
+    def _attach(self, table: Connections, client: socket.socket, user: str, number: int) -> None:
+        """Serves the terminal of a job, whose connection counts among requests no more."""
+        table.release(client)
+        if self._terminals is not None:
+            self._terminals.serve(client, number, user)
 
     def _why_not(self, user: str) -> str:
         """Returns why a user is not served, empty if they are."""
@@ -306,13 +310,13 @@ def serve_connection(
     token: str,
     limits: ServerLimits,
     waits: Callable[[bool], None] = _unnoticed,
-    terminals: TerminalSessions | None = None,
+    attach: Callable[[int], None] = _unattached,
 ) -> None:
     """Answers the lines of one connection until it ends, breaks a rule or is too slow.
 
     With a token each line must carry it, and the first without it ends the connection. `waits` is
     called with True when the connection begins to wait for a line, with False when it stops. Once
-    the terminal of a job is granted, the connection carries no more lines, and `terminals` has it.
+    the terminal of a job is granted, the connection carries no more lines: `attach` has it.
     """
     lines = LineConnection(connection, line_bytes_max=limits.line_bytes)
     for line in request_lines(lines, limits, waits):
@@ -334,8 +338,7 @@ def serve_connection(
         for reply in _replies(handler, request, user):
             lines.send(line_of_reply(reply), limits.send_s)
             if isinstance(reply, AttachReply) and not reply.over:
-                if terminals is not None:
-                    terminals.serve(connection, reply.job, user)
+                attach(reply.job)
                 return
 
 

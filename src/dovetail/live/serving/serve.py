@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import signal
 import sys
 import threading
@@ -17,7 +16,6 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import sleep, time
-from types import FrameType
 
 from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import Cluster
@@ -46,6 +44,7 @@ from dovetail.live.server.request_handler import RequestHandler, ServerInfo
 from dovetail.live.server.server import Handler, Server, UserAdmission, user_name
 from dovetail.live.server.user_guard import UserGuard
 from dovetail.live.serving.period import starting_meta
+from dovetail.live.serving.save_on_term import saving_on_term
 from dovetail.live.serving.scheduler import JobLengths, Scheduler, build_scheduler
 from dovetail.live.serving.warm_up import warm_up
 from dovetail.live.shipping.shipping_store import ShippedJob, ShippingStore
@@ -319,7 +318,6 @@ def _control(
         terminals = terminal_server(folder.store, engine.open_terminal, intake)
         server = _server(request, folder, handler, users, terminals)
         stack.callback(server.stop)
-        stack.callback(terminals.close)
         server.start(request.listen)
         if engine.ships:
             engine.ship_through(_shipping_store(request, folder, world, engine.names))
@@ -364,27 +362,6 @@ def _serving_engine(engine: Engine, server: Server, intake: Intake) -> Iterator[
             yield
     finally:
         engine.serve_clients(None)
-
-
-@contextmanager
-def saving_on_term(intake: Intake) -> Iterator[None]:
-    """Makes the jobs save on SIGTERM, as before the end of an allocation; a second one ends."""
-    before = signal.getsignal(signal.SIGTERM)
-
-    def save() -> None:
-        LOG.info("SIGTERM: jobs save, and the controller ends")
-        intake.request("down", argument="save", key=secrets.token_hex(16))
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, before)
-        # Not here: this thread may be in the middle of anything that a request needs.
-        threading.Thread(target=save, name="save", daemon=True).start()
-
-    signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _rules_of(request: UpRequest, engine: Engine) -> Rules:

@@ -199,8 +199,6 @@ class Intake:
                 raise InputError(where, f"{field}: {what}")
             if self._home is not None:
                 check_output(where, spec, self._home)
-            if spec.terminal and submission.array:
-                raise InputError(where, "an interactive job is one job, and no array")
             if spec.array != -1 or spec.array_of != -1:
                 raise InputError(where, "the index of a task is given by the array of its submit")
             for dependency in spec.after:

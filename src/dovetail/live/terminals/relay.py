@@ -22,7 +22,7 @@ LOOK_S = 1.0
 
 
 @dataclass(slots=True)
-class RelayEnd:
+class RelayExit:
     """Which of the two ended a relay; `is_gone` if its process let go of the connection.
 
     A connection that broke otherwise may have a process behind it that lives.
@@ -47,9 +47,9 @@ class _Direction:
         except BlockingIOError:
             return False
         except OSError as error:
-            raise _Ended(RelayEnd(self.source, _is_gone(error))) from None
+            raise _Ended(RelayExit(self.source, _is_gone(error))) from None
         if not piece:
-            raise _Ended(RelayEnd(self.source, True))
+            raise _Ended(RelayExit(self.source, True))
         self.unsent += piece
         return True
 
@@ -63,13 +63,13 @@ class _Direction:
         except BlockingIOError:
             return False
         except OSError as error:
-            raise _Ended(RelayEnd(self.sink, _is_gone(error))) from None
+            raise _Ended(RelayExit(self.sink, _is_gone(error))) from None
         del self.unsent[:sent]
         return True
 
 
 class _Ended(Exception):
-    def __init__(self, end: RelayEnd) -> None:
+    def __init__(self, end: RelayExit) -> None:
         super().__init__()
         self.end = end
 
@@ -79,7 +79,7 @@ def as_stream(link: socket.socket) -> Stream:
     return GateStream(link) if isinstance(link, ssl.SSLSocket) else link
 
 
-def relay(one: Stream, other: Stream, early: bytes = b"") -> RelayEnd:
+def relay(one: Stream, other: Stream, early: bytes = b"") -> RelayExit:
     """Carries bytes until either end is over, and returns which; `early` ones go to `other` first.
 
     The caller closes both. Whoever shuts one of them down ends it.

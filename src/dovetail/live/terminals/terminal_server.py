@@ -41,7 +41,7 @@ LEFT = "its client went away"
 CROWDED = "too many interactive jobs are attached"
 
 
-class OpenTerminal(Protocol):
+class TerminalSource(Protocol):
     """Opens a connection to the keeper of a worker, by the agent of its node."""
 
     def __call__(self, node: int, job: int, worker: int) -> Stream:
@@ -62,7 +62,7 @@ class TerminalServer:
     def __init__(
         self,
         jobs: TerminalJobs,
-        open_terminal: OpenTerminal,
+        open_terminal: TerminalSource,
         *,
         most: int = SESSIONS_MAX,
         each_user: int = EACH_USER,
@@ -150,7 +150,7 @@ class TerminalServer:
             self._jobs.cancel(number, LEFT)
 
 
-def terminal_server(store: Path, open_terminal: OpenTerminal, intake: Intake) -> TerminalServer:
+def terminal_server(store: Path, open_terminal: TerminalSource, intake: Intake) -> TerminalServer:
     """Returns the server of a controller with this store and intake."""
 
     def cancel(number: int, why: str) -> None:

@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dovetail.live.node.transport import TO_AGENTS, OpenTerminal
+from dovetail.live.node.transport import TO_AGENTS, LinkTerminal
 from dovetail.wire.connection import Stream
 
 
-class TerminalAnswer:
+class PendingTerminal:
     """What the agent that was asked comes back with, once."""
 
     def __init__(self) -> None:
@@ -38,19 +38,19 @@ class TerminalAnswer:
             return
 
 
-class TerminalCalls:
+class TerminalHub:
     """What is asked of agents, and who waits for it. Any thread may call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[str, tuple[int, TerminalAnswer]] = {}
+        self._waiting: dict[str, tuple[int, PendingTerminal]] = {}
         self._lines: deque[tuple[int, bytes]] = deque()
 
     @contextmanager
-    def waiting(self, node: int, job: int, worker: int) -> Iterator[TerminalAnswer]:
+    def waiting(self, node: int, job: int, worker: int) -> Iterator[PendingTerminal]:
         """Yields where the connection for the terminal of a worker will be, and asks for it."""
-        ticket, answer = secrets.token_hex(16), TerminalAnswer()
-        line = TO_AGENTS.encode(OpenTerminal(node, job, worker, ticket))
+        ticket, answer = secrets.token_hex(16), PendingTerminal()
+        line = TO_AGENTS.encode(LinkTerminal(node, job, worker, ticket))
         with self._lock:
             self._waiting[ticket] = node, answer
             self._lines.append((node, line))
