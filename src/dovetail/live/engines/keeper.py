@@ -218,7 +218,7 @@ class Keeper:
         if self._container is not None:
             self._container.remove_container(order["removal"], order["environment"])
         if self._terminal is not None:
-            self._terminal.finish(code, is_awaited=not self._is_told_to_end)
+            self._terminal.finish(code, is_told_to_end=self._is_told_to_end)
 
 
 def exit_code(status: int, *, in_container: bool) -> int:

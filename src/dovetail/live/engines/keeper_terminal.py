@@ -74,6 +74,8 @@ SIGNALS = frozenset(
     (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 )
 """What a client may send: what a program may be told by its terminal or a batch system."""
+ENDING = {signal.SIGTERM, signal.SIGUSR1}
+"""What an agent sends to a keeper whose worker is to end, or to be killed."""
 IUTF8 = 0o40000
 """Erases a character of several bytes as one (termios(3)); Python has no name for it."""
 BROKEN = (errno.EIO, errno.EPIPE, errno.EBADF)
@@ -116,7 +118,7 @@ class Terminal:
         self._received = 0
         self._input_ended = False
         self._lost_s = time.monotonic()
-        self._is_done = self._has_exited = False
+        self._is_done = self._has_exited = self._is_given_up = False
         self._exit: int | None = None
         self._read_again_s = 0.0
 
@@ -145,6 +147,7 @@ class Terminal:
         """Returns once a client is there, or it `is_over` before; why not, if none came."""
         while not self._key and not is_over():
             if time.monotonic() - self._lost_s > RETURN_S:
+                self._is_given_up = True
                 return NOBODY_CAME
             self._turn(LOOK_S)
         return ""
@@ -178,6 +181,7 @@ class Terminal:
                 now = time.monotonic()
                 if self._line is None and not why and now - self._lost_s > RETURN_S:
                     why, kill_s = NOBODY_BACK, now + self._order["grace_s"]
+                    self._is_given_up = True
                     self.hang_up()
                 if now >= kill_s:
                     kill_s = now + 1.0
@@ -202,17 +206,22 @@ class Terminal:
             if int(ignored, 16) >> (signal.SIGTERM - 1) & 1:
                 self.hang_up()
 
-    def finish(self, code: int, *, is_awaited: bool) -> None:
+    def finish(self, code: int, *, is_told_to_end: bool) -> None:
         """Delivers what is left of the output, and the exit code: nothing writes any more.
 
-        A client that is away is waited for if it `is_awaited`: agent or controller may begin anew.
+        A client that is away is waited for: agent or controller may begin anew. Not if it was given
+        up, or if the worker was told to end: signals are blocked by now, so that those that say it
+        are pending.
         """
         self._has_exited, self._read_again_s = True, 0.0
         self._input.clear()
         self._close_stream(0)
         now = moved_s = time.monotonic()
         give_up_s, before = now + LAST_S_MAX, (-1, -1)
-        while not self._is_done and (self._line is not None or is_awaited):
+        while not self._is_done:
+            is_told_to_end = is_told_to_end or bool(signal.sigpending() & ENDING)
+            if self._line is None and (is_told_to_end or self._is_given_up):
+                break
             now = time.monotonic()
             if now > min(give_up_s, moved_s + LAST_S):
                 break
