@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import struct
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from dovetail.live.engines.agent_terminals import keeper_of
 from dovetail.live.engines.keeper_terminal import NOBODY_CAME
 from dovetail.live.engines.processes import ProcessLauncher
 from dovetail.live.node.launcher import WorkerExit
@@ -38,7 +35,6 @@ from dovetail.wire.terminal import (
     TAKEN,
     WINDOW,
     Attach,
-    Frame,
     FrameBuffer,
     FrameError,
     a_signal,
@@ -50,7 +46,8 @@ from dovetail.wire.terminal import (
     frames,
     window,
 )
-from patience import FOR_EVER_S, PATIENCE_S, until
+from keeper_line import Line, line_of
+from patience import FOR_EVER_S, until
 
 KEY, OTHER = b"k" * 16, b"o" * 16
 SLEEP = ("sleep", FOR_EVER_S)
@@ -72,67 +69,13 @@ class Worker:
     def line(self) -> Line:
         place = self.launcher.terminal(7, 0)
         assert place is not None
-        before = len(self.lines)
-
-        def listens() -> bool:
-            with suppress(FileNotFoundError, ConnectionRefusedError):
-                self.lines.append(Line(keeper_of(place)))
-            return len(self.lines) > before
-
-        until(listens, lambda: (place / "keeper.err").read_text())
+        self.lines.append(line_of(place))
         return self.lines[-1]
 
     def end(self) -> WorkerExit:
         ends: list[WorkerExit] = []
         until(lambda: ends.extend(self.launcher.poll()) or ends)
         return ends[0]
-
-
-class Line:
-    """A connection to a keeper, as a client has it."""
-
-    def __init__(self, link: socket.socket) -> None:
-        link.settimeout(PATIENCE_S)
-        self.link, self.frames = link, FrameBuffer(FROM_KEEPER)
-        self.taken = 0
-
-    def say(self, *said: bytes) -> Line:
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.link.sendall(b"".join(said))
-        return self
-
-    def next(self) -> Frame | None:
-        """Returns the next frame; None at the end of the connection."""
-        while (found := self.frames.take()) is None:
-            try:
-                piece = self.link.recv(1 << 16)
-            except ConnectionResetError:
-                piece = b""
-            if not piece:
-                return None
-            self.frames.add(piece)
-        return found
-
-    def until(self, *kinds: int) -> Frame:
-        """Returns the next frame of one of these kinds."""
-        while (found := self.next()) is not None:
-            if found.kind in kinds:
-                return found
-        raise AssertionError(f"it ended without {kinds}")
-
-    def output(self, size: int) -> bytes:
-        """Returns so much of the output."""
-        data = b""
-        while len(data) < size:
-            data += self.until(OUTPUT).content
-        self.taken += len(data)
-        return data
-
-    def is_dropped(self) -> bool:
-        """Returns whether the keeper has closed the connection, after what it had to say."""
-        while self.next() is not None:
-            pass
-        return True
 
 
 @pytest.fixture

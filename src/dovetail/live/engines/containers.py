@@ -30,6 +30,7 @@ from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, LaunchError
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.site import AUTO
 from dovetail.wire.spec import Mount
+from dovetail.wire.terminal import PIPES, PTY
 
 PODMAN, APPTAINER = "podman", "apptainer"
 RUNTIMES = (PODMAN, APPTAINER)
@@ -46,6 +47,12 @@ READ_BY_RUNTIME = (
 """Beginnings of the names of variables that podman itself would obey."""
 THREE_TIMES = ("/bin/sh", "-c", 'for _ in 1 2 3; do "$@" && exit; done', "sh")
 """podman fails once if it did not see a container end, and knows that afterwards."""
+STREAMS: Mapping[str, tuple[str, ...]] = {
+    "": ("--log-driver=passthrough",),
+    PIPES: ("--log-driver=none", "--interactive"),
+    PTY: ("--log-driver=none", "--interactive", "--tty"),
+}
+"""What podman does with input and output, by the terminal of a job."""
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 
 
@@ -54,7 +61,8 @@ class ContainerSpec:
     """A program as it is to run in a container.
 
     `folders` are mounted for Dovetail (source and destination), `mounts` for the job, whose word
-    goes first. `gpus` are the names of its GPUs, `called` is the name of its container.
+    goes first. `gpus` are the names of its GPUs, `called` is the name of its container. With a
+    `terminal` it has an input, and a pseudo-terminal of its own if that is one.
     """
 
     image: str
@@ -65,6 +73,7 @@ class ContainerSpec:
     folders: tuple[tuple[str, str], ...]
     gpus: tuple[str, ...]
     called: str = field(default_factory=lambda: f"dovetail-{secrets.token_hex(6)}")
+    terminal: str = ""
 
     def all_mounts(self) -> list[Mount]:
         """Returns what the container sees of its node, each destination once."""
@@ -92,13 +101,14 @@ def podman(runtime: str, program: ContainerSpec, began: str) -> ContainerOrder:
     """Returns the command of podman, whose path is `runtime`.
 
     Without control groups of its own the container stays in those of its worker; only crun can do
-    that. Standard output is the worker's file itself (`passthrough`): podman copies nothing.
+    that. Standard output is the worker's file itself (`passthrough`): podman copies nothing but
+    what travels between an interactive job and its terminal.
     """
     passed = {k: v for k, v in program.environment.items() if not k.startswith(READ_BY_RUNTIME)}
     argv = [
         runtime, "run", "--rm", f"--name={program.called}", f"--pidfile={began}",
         "--sig-proxy=false", "--cgroups=disabled", "--network=host", "--ipc=host",
-        "--log-driver=passthrough", "--security-opt=label=disable",
+        *STREAMS[program.terminal], "--security-opt=label=disable",
         f"--user={os.geteuid()}:{os.getegid()}",
         f"--workdir={program.workdir}", "--entrypoint=",
     ]  # fmt: skip

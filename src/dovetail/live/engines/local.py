@@ -169,6 +169,7 @@ class LocalProcessSettings(ProcessSettings):
             order.container_mounts,
             tuple(folders),
             tuple(gpus) if self._devices.are_gpus else (),
+            terminal=order.terminal,
         )
         command = self._containers.command(program, folder)
         prepared["argv"], prepared["removal"] = list(command.argv), list(command.removal)
