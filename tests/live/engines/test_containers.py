@@ -367,6 +367,7 @@ def test_an_interactive_program_in_a_container_has_a_terminal_of_the_clients_siz
         assert end_of(launcher) == WorkerExit(7, 0, 7)
 
 
+@pytest.mark.slow
 def test_an_interactive_program_in_a_container_has_two_outputs_and_the_end_of_its_input(
     folder: Path, rootfs: Path
 ) -> None:

@@ -149,6 +149,14 @@ def test_a_client_that_comes_back_goes_on_where_it_was(worker: Worker) -> None:
     assert worker.end() == WorkerExit(7, 0, 0)
 
 
+def test_a_warning_of_the_agent_reaches_the_client(worker: Worker) -> None:
+    worker.start(*SLEEP)
+    line = worker.line().say(attach(Attach(KEY, 0)))
+    line.until(ATTACHED)
+    worker.launcher.warn(7, 0, "this job does not use its GPUs")
+    assert b"[dovetail: this job does not use its GPUs]" in line.until(ERROR_OUTPUT).content
+
+
 def test_another_client_is_refused_and_the_first_one_served_on(worker: Worker) -> None:
     worker.start("cat")
     line = worker.line().say(attach(Attach(KEY, 0)))

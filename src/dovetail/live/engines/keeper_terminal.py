@@ -58,8 +58,8 @@ from dovetail.wire.terminal import (
     window_of,
 )
 
-SOCKET = "terminal"
-"""The name of the socket in the folder of a worker."""
+SOCKET, WARNING = "terminal", "warning"
+"""In the folder of a worker: its socket, and what its agent has to say to its user."""
 NOBODY_CAME = "no client came to its terminal"
 NOBODY_BACK = "its client did not come back to its terminal"
 """Why a worker was ended, or never executed."""
@@ -178,6 +178,7 @@ class Terminal:
         try:
             while not reap(child, os.WNOHANG):
                 self._turn(LOOK_S, ends)
+                self._pass_warning_on()
                 now = time.monotonic()
                 if self._line is None and not why and now - self._lost_s > RETURN_S:
                     why, kill_s = NOBODY_BACK, now + self._order["grace_s"]
@@ -296,6 +297,17 @@ class Terminal:
             self._close_stream(number)
             return
         kind = OUTPUT if number == 1 else ERROR_OUTPUT
+        self._keep(kind, data)
+
+    def _pass_warning_on(self) -> None:
+        with contextlib.suppress(OSError):
+            with open(WARNING, "rb") as file:
+                text = file.read(PIECE_BYTES)
+            os.unlink(WARNING)
+            self._keep(OUTPUT if self.is_pty else ERROR_OUTPUT, text)
+
+    def _keep(self, kind: int, data: bytes) -> None:
+        """Keeps a piece of output until the client has taken it, and sends it."""
         if self._kept and self._kept[-1][0] == kind:
             # One piece, or a program that writes byte by byte would cost a hundred times as much.
             self._kept[-1][1].extend(data)

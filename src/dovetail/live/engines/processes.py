@@ -29,6 +29,7 @@ from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.engines import keeper, last_output, orphans
 from dovetail.live.engines.containers import ContainerRelease
 from dovetail.live.engines.keeper import KeeperOrder
+from dovetail.live.engines.keeper_terminal import WARNING
 from dovetail.live.jobs.lineage import lineage_folder
 from dovetail.live.node.launcher import (
     NEVER_RUNS,
@@ -230,9 +231,14 @@ class ProcessLauncher:
         return self._folder / f"{job}-{worker}"
 
     def warn(self, job: int, worker: int, text: str) -> None:
-        """Writes a line into the output of a worker, if that is a plain file."""
+        """Writes a line into the output of a worker, if that is a plain file or a terminal."""
         order = self._orders.get((job, worker))
-        if order is None or order.terminal:
+        if order is None:
+            return
+        if order.terminal:
+            with suppress(OSError):
+                note = self._folder / f"{job}-{worker}" / WARNING
+                write_whole(note, f"\r\n[dovetail: {text}]\r\n", mode=PRIVATE, synced=False)
             return
         path, owner = Path(order.workdir, order.output), self._setting.owner(order)
 
@@ -253,12 +259,8 @@ class ProcessLauncher:
         own = Path(order.output).parent == Path(order.folder)
         prepared["output_outside"] = "" if own or self._home is None else str(self._home)
         if order.terminal:
-            owner = self._setting.owner(order)
-            prepared["terminal"] = {
-                "kind": order.terminal,
-                "grace_s": order.grace_s,
-                "owner": owner,
-            }
+            kind, owner = order.terminal, self._setting.owner(order)
+            prepared["terminal"] = {"kind": kind, "grace_s": order.grace_s, "owner": owner}
         stored = {
             "start": plain(order),
             "token": token,

@@ -53,7 +53,7 @@ class LinkTerminal:
 
 
 TO_AGENTS: Codec[Addressed | Dismiss | LinkTerminal] = Codec(
-    {"Addressed": Addressed, "Dismiss": Dismiss, "LinkTerminal": LinkTerminal}
+    {"Addressed": Addressed, "Dismiss": Dismiss, "Terminal": LinkTerminal}
 )
 
 

@@ -192,7 +192,8 @@ class RequestHandler:
         folder = self._info.folder.job(stored.number)
         row = job_row(stored, self._index(), self._now())
         names = reader.called(need.job for need in stored.spec.after)
-        output = str(output_of(stored.spec, stored.number, folder))
+        has_file = not stored.spec.terminal
+        output = str(output_of(stored.spec, stored.number, folder)) if has_file else ""
         details = job_details(stored, row, names, output, str(folder))
         waits = stored.record.state is State.PENDING and stored.record.pending_s >= 0
         waits_s = max(0.0, self._now() - stored.record.pending_s) if waits else -1.0
