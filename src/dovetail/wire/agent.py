@@ -28,7 +28,7 @@ from dovetail.wire.worker import (
     WorkerLeft,
 )
 
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 """Grows with each change of these messages; a controller refuses agents of another version."""
 
 
@@ -71,6 +71,7 @@ class StartWorker(OnGpus):
     in the subfolder of `lineage`. With `ships` no folder is shared: the job's is one of the node's
     own, from which files travel (`wire.shipping`), and a worker that starts `from_checkpoint`, with
     no other to take the state from, needs the newest one, as far as is known of `saved_step`.
+    With a `terminal` its input and output are a client's (`wire.terminal`), and no file is written.
     """
 
     job: int
@@ -112,6 +113,7 @@ class StartWorker(OnGpus):
     saved_step: int = -1
     from_checkpoint: bool = False
     uid: int = -1
+    terminal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ def launcher_in(
             ships=ships,
             script=spec.script if owned_by_users else "",
             uid=uid_of(spec.user),
+            terminal=spec.terminal,
         )
 
     return launch

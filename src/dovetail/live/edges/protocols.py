@@ -22,7 +22,8 @@ class Request:
     """A request of a user that is on record and is to be carried out; `seq` orders requests.
 
     `verb` is one of cancel, requeue, hold, release (of a job), or drain, undrain (of a node),
-    or down (`argument` "leave", "drain" or "save").
+    or down (`argument` "leave", "drain" or "save"). The `argument` of cancel is why, if it was not
+    its owner.
     """
 
     seq: int

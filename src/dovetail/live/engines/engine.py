@@ -14,6 +14,7 @@ from dovetail.live.engines.local_engine import LocalEngine
 from dovetail.live.join.gate import ClientServer
 from dovetail.live.shipping.shipping_store import ShippingStore
 from dovetail.wire.agent import AgentOrder
+from dovetail.wire.connection import Stream
 from dovetail.wire.site import AS_USUAL, SiteSettings
 
 
@@ -95,6 +96,10 @@ class Engine(Protocol):
 
     def serve_clients(self, serve: ClientServer | None) -> None:
         """Hands clients of other machines over from now on; None refuses them."""
+        ...
+
+    def open_terminal(self, node: int, job: int, worker: int) -> Stream:
+        """Returns a connection to the keeper of a worker, by its agent. Raises OSError."""
         ...
 
     def ship_through(self, store: ShippingStore | None) -> None:
