@@ -120,6 +120,7 @@ class RayCluster(JoinedCluster):
     def __init__(self, root: Path, slots: Mapping[str, int]) -> None:
         super().__init__(root, slots)
         self.ray = RayMachines(root)
+        self.environment |= self.ray.environment()
         self.engine = f"ray:{self.ray.address}"
         for name, cpus in slots.items():
             self.ray.start(name, cpus)

@@ -108,13 +108,11 @@ def a_node_is_missed_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NodeMonitor, "mark_up", unwatched)
 
 
-def gone_is_believed_at_once(patch: pytest.MonkeyPatch) -> None:
-    def take(loss: NodeLoss, node: int) -> None:
-        if not loss.monitor.nodes[node].is_down:
-            loss.declare_down(node)
-            loss.monitor.watch(node)
-        loss.monitor.mark_gone(node)
-        loss.leases.release(node)
+def an_old_word_counts(patch: pytest.MonkeyPatch) -> None:
+    take_gone = NodeLoss.take_gone
+
+    def take(loss: NodeLoss, node: int, asked_s: float) -> None:
+        take_gone(loss, node, loss.tables.now)
 
     patch.setattr(NodeLoss, "take_gone", take)
 
@@ -130,5 +128,5 @@ MUTATIONS: dict[str, Mutation] = {
     "absence proves an end": absence_proves_an_end,
     "a number starts again": a_number_starts_again,
     "a node is missed once": a_node_is_missed_once,
-    "gone is believed at once": gone_is_believed_at_once,
+    "an old word counts": an_old_word_counts,
 }

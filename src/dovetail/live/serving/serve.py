@@ -282,7 +282,7 @@ def _control(
     inbox = ThreadInbox(clock := WallClock(recovered.now_s, engine.speed))
     engine.start_agents()
     with ExitStack() as stack:
-        post = engine.connect(inbox.put)
+        post = engine.connect(inbox.put, clock)
         stack.callback(post.close)
         folders = JobFolders(folder, store, ships=engine.ships)
         world = LiveWorld(
