@@ -13,10 +13,11 @@ import pytest
 from harness.mutations import MUTATIONS
 from harness.partitions import parted
 from harness.stage import first_failure, play
-from harness.story import Fault, Story, Submission
+from harness.story import GONE_LATE, Fault, Story, Submission
 from live_stage import RULES, Stage
 
 from dovetail.core.messages import NodeChanged, Started, Stopped
+from dovetail.live.controller.node_loss import NodeLoss
 from dovetail.live.edges.protocols import NodeGone
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.jobs.status_snapshot import NodeStatus
@@ -38,15 +39,16 @@ FOUND_IN = {
     "absence proves an end": 149,
     "a node is missed once": 24,
     "a number starts again": 2,
-    "an old word counts": 851,
+    "a new agent is as the one before": 2396,
 }
 """Of each mistake a story that finds it."""
 SEARCHED = 400
 """Where that one does not any more, another of so many must."""
-ONCE_BROKEN = (155, 299, 491, 515, 719, 827, 851)
+ONCE_BROKEN = (155, 299, 491, 515, 719, 827, 851, 2396, 2441)
 """Stories that made two copies. In the first five an order that was late started one by the lease
 of an agent before; in 827 the report of a worker that trained was late, and another began as if
-there was none; in 851 the word that a node was gone was older than all that ran there."""
+there was none; in 851 and 2441 the word that a node was gone was older than all that ran there; in
+2396 a machine was back within seconds and obeyed an order to start what had ended there before."""
 
 
 def test_no_partition_makes_two_copies() -> None:
@@ -259,6 +261,28 @@ def test_the_checker_finds_two_copies_where_an_answer_counts_from_its_arrival(
     assert not any(play(one_way(node)).wrong for node in range(3))
     monkeypatch.setattr(Lease, "renew", renew)
     wrong = [text for node in range(3) for text in play(one_way(node)).wrong]
+    assert any("starts, and" in text for text in wrong)
+
+
+def back_and_cut_off(node: int) -> Story:
+    """A node that died and is back with a new job; it is cut off as its death is told at last."""
+    job = Submission(44.0, "plain", 1, 1, 1, 200.0)
+    death = Fault(30.0, GONE_LATE, 3.0, node=node, pick=21)
+    cut_off = Fault(49.0, "node cut off", 15.0, node=node)
+    return Story(1, "fifo", (job,), faults=(death, cut_off), nodes=3, lease_s=30.0)
+
+
+def test_the_checker_finds_two_copies_where_an_old_word_of_a_death_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not any(play(back_and_cut_off(node)).wrong for node in range(3))
+    take_gone = NodeLoss.take_gone
+
+    def take(loss: NodeLoss, node: int, asked_s: float) -> None:
+        take_gone(loss, node, loss.tables.now)
+
+    monkeypatch.setattr(NodeLoss, "take_gone", take)
+    wrong = [text for node in range(3) for text in play(back_and_cut_off(node)).wrong]
     assert any("starts, and" in text for text in wrong)
 
 

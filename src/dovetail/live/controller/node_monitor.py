@@ -258,11 +258,22 @@ class NodeMonitor:
         is_late = (
             last is not None and beat.incarnation == last.incarnation and beat.sent_s <= last.sent_s
         )
-        if beat.incarnation and not is_late:
-            self.nodes[node].beat = beat
-            if last is None or beat.incarnation != last.incarnation:
-                # A new agent starts nothing before that.
-                self._renew(node)
+        if not beat.incarnation or is_late:
+            return
+        self.nodes[node].beat = beat
+        if last is None:
+            self._renew(node)
+        elif beat.incarnation != last.incarnation and self.has_lease(node):
+            self._survey_anew(node)
+
+    def _survey_anew(self, node: int) -> None:
+        """Gives a new agent no lease before it has voided what the agent before it was ordered.
+
+        If its machine was started anew it knows of no worker that ended there, and would obey a
+        late order to start one.
+        """
+        self.nodes[node].is_surveyed, self.nodes[node].inventory_min = False, self._requests + 1
+        self.request_inventory(node)
 
     def _renew(self, node: int) -> None:
         """Renews the lease of a node by answering its last heartbeat, unless the node is down.
