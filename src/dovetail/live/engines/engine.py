@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dovetail.core.cluster import Cluster
-from dovetail.live.edges.protocols import Incoming
+from dovetail.live.edges.protocols import Clock, Incoming
 from dovetail.live.engines.engine_spec import EngineSpec
 from dovetail.live.engines.joined_engine import JoinedEngine, JoinSettings
 from dovetail.live.engines.local_engine import LocalEngine
@@ -90,8 +90,11 @@ class Engine(Protocol):
         """Starts the agents, unless they run. Raises InputError, DovetailError."""
         ...
 
-    def connect(self, put: Callable[[Incoming], None]) -> AgentPost:
-        """Returns the connection to the agents, whose reports are passed to `put`."""
+    def connect(self, put: Callable[[Incoming], None], clock: Clock) -> AgentPost:
+        """Returns the connection to the agents, whose reports are passed to `put`.
+
+        News that has a time has that of the controller's `clock`.
+        """
         ...
 
     def serve_clients(self, serve: ClientServer | None) -> None:

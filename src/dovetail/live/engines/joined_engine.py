@@ -11,7 +11,7 @@ from time import monotonic
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.edges.protocols import Incoming, NodesChanged
+from dovetail.live.edges.protocols import Clock, Incoming, NodesChanged
 from dovetail.live.engines.engine_spec import NODES, RAY, SLURM, SSH, EngineSpec
 from dovetail.live.engines.node_registry import NodeRegistry
 from dovetail.live.engines.starter_loop import StarterLoop
@@ -223,7 +223,7 @@ class JoinedEngine:
     def start_agents(self) -> None:
         """Does nothing: the starter keeps agents running from `prepare` on."""
 
-    def connect(self, put: Callable[[Incoming], None]) -> GatePost:
+    def connect(self, put: Callable[[Incoming], None], clock: Clock) -> GatePost:
         """Returns the connection to the agents; the gate stays open when it is closed."""
         assert self._gate is not None and self._loop is not None
 
@@ -239,7 +239,7 @@ class JoinedEngine:
 
         self._registry.on_change = changed
         self._gate.report_to(take)
-        self._loop.report_to(put, self.names)
+        self._loop.report_to(put, self.names, clock)
         return GatePost(self._gate, self._allow, take)
 
     def ship_through(self, store: ShippingStore | None) -> None:

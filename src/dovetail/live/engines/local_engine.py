@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dovetail.core.cluster import DEFAULT_LINKS, Cluster, NodeGroup
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.edges.protocols import Incoming
+from dovetail.live.edges.protocols import Clock, Incoming
 from dovetail.live.engines.devices import (
     Devices,
     machine_memory_bytes,
@@ -192,7 +192,7 @@ class LocalEngine:
             raise DovetailError(f"the agents cannot run: {error}")
         return not process.returncode
 
-    def connect(self, put: Callable[[Incoming], None]) -> AgentLink:
+    def connect(self, put: Callable[[Incoming], None], clock: Clock) -> AgentLink:
         """Returns the connection to the agents; its thread passes their reports to `put`."""
         return self._link(put, self._revive)
 
