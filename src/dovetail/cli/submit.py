@@ -78,6 +78,11 @@ class SubmitCommand(click.Command):
 )
 @click.option("--model", help="Model the job trains: a name of `dovetail models`, or your own.")
 @click.option("--trains", is_flag=True, help="The program uses dovetail.train.")
+@click.option(
+    "--elastic",
+    metavar="restart[:COST]",
+    help="It has checkpoints of its own: restart it to change its GPUs. COST: e.g. 45s.",
+)
 @click.option("--shareable", is_flag=True, help="Allow another job on the same GPUs.")
 @click.option("--hold", "-H", is_flag=True, help="Submit the job held; `dovetail release` ends it.")
 @click.option("--set", "fields", multiple=True, help="FIELD=VALUE, for any field of a YAML spec.")
@@ -103,7 +108,9 @@ def submit(
 
     The job runs as one process that sees all its GPUs, or with --ntasks N as N processes with the
     environment variables of torchrun. A range of GPUs is for programs that use dovetail.train:
-    the first worker starts alone, the others once it has created its dovetail.train.Job.
+    the first worker starts alone, the others once it has created its dovetail.train.Job. With
+    --elastic restart it is for any other that goes on from its own checkpoint: one process per
+    GPU, or torchrun once per node, gets SIGTERM and starts anew when the GPUs change.
 
     Options override the file. ARGUMENTS are passed to the script; write those that look like
     options after --. FILE - reads a script from standard input. Submitted jobs are on disk when
@@ -114,6 +121,7 @@ def submit(
       dovetail submit train.sh --gpus 2 --time 2:00:00
       dovetail submit job.yaml --wait
       dovetail submit --gpus 1..4 -- python train.py
+      dovetail submit --gpus 1..4 --elastic restart -- torchrun train.py
     """
     if parsable and as_json:
         raise InputError("--parsable", "--json prints the numbers already", "leave one out")
@@ -205,11 +213,9 @@ def _spec_file(
         if p.name and p.opts[0].startswith("--") and p.name not in set_fields
     }
     is_yaml = bool(words) and words[0].endswith(YAML_SUFFIXES)
-    ranged = ".." in overrides.get("gpus", "") and not is_yaml and "paced" not in overrides
-    if ranged:
-        # Only programs that use dovetail.train can resize. A YAML file has its own field for it.
-        overrides = {"trains": "yes", **overrides}
-    submitter = Submitter(Path.cwd(), overrides, environment, os.environ, now, options)
+    # Unless it says otherwise, a program that can resize uses dovetail.train. A YAML file says so.
+    ranged = ".." in overrides.get("gpus", "") and not is_yaml
+    submitter = Submitter(Path.cwd(), overrides, environment, os.environ, now, options, ranged)
     if words:
         path = Path("/dev/stdin" if words[0] == "-" else words[0])
         if not path.exists() and not path.suffix:
@@ -224,7 +230,7 @@ def _spec_file(
 def _with_note(spec_file: SpecFile) -> SpecFile:
     """Returns the jobs, with a note if a range of GPUs is specified for another kind of program."""
     spec = spec_file.submissions[0].spec
-    if "python" in spec.script + " ".join(spec.command):
+    if not spec.trains or "python" in spec.script + " ".join(spec.command):
         return spec_file
     note = (
         "a range of GPUs is for programs that use dovetail.train: any other program runs once, on"

@@ -107,6 +107,8 @@ class ClusterState:
 
     # Read by policies, through `control.progress`.
 
+    knows_lengths = True
+
     def done_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns progress in solo seconds."""
         now, done, rate, since = self.now, self.done, self.rate, self.since_s

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
+from dovetail.core.job import JobTable
 from dovetail.core.placement import Placement
 from dovetail.core.switching import Switching
 from dovetail.core.units import NEVER_S
@@ -29,6 +30,11 @@ class Expansions:
         self._training: dict[int, Placement] = {}
         self.steps: dict[int, list[ExpansionStep]] = {}
         """The steps under way of each job that grows, in order of time. Others only read it."""
+
+    def serve(self, jobs: JobTable, job: int) -> bool:
+        """Returns whether a job trains on while GPUs it did not have are made ready for it."""
+        prepares = self._switching.prepare_s > 0
+        return bool(prepares and jobs.elastic[job] and not jobs.restart_s[job])
 
     def due_s(self, job: int) -> float:
         """Returns when the next switch of a job is due, never if none is under way."""

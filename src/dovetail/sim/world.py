@@ -40,7 +40,7 @@ from dovetail.core.messages import (
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Change, Draft
 from dovetail.core.policy import Decision, Policy, name_of
-from dovetail.core.switching import delay_s
+from dovetail.core.switching import delay_s, own_cost_s
 from dovetail.core.trace import CANCELLED, ENDS, TIMEOUT
 from dovetail.core.units import NEVER_S
 from dovetail.core.view import Changes, View, set_changes, set_now
@@ -208,11 +208,10 @@ class SimWorld:
         return handover
 
     def _cost_of(self, job: int, how: str) -> float:
-        """Returns the cost of placing a job, in seconds; by its own start-up if that is known."""
-        startup_s = self._scene.startup_s
-        if not startup_s:
-            return self._cost_s[how]
-        return self._scene.switching.cost_s(how, startup_s[job])
+        """Returns the cost of placing a job, in seconds; by its own start-up or price if known."""
+        startup_s, switching = self._scene.startup_s, self._scene.switching
+        cost_s = switching.cost_s(how, startup_s[job]) if startup_s else self._cost_s[how]
+        return own_cost_s(how, cost_s, self.state.jobs.restart_s[job])
 
     def _busy_s(self, job: int) -> float:
         """Returns until when a running job carries out its last order."""
@@ -226,7 +225,7 @@ class SimWorld:
         how = state.how(change)
         begin = handover.take(before, after, now)
         busy_s = state.since_s[job] - now
-        if before is not None and self._scene.switching.prepare_s and state.jobs.elastic[job]:
+        if before is not None and self._expansions.serve(state.jobs, job):
             order = before, after, how
             training, delay = self._expansions.order(job, *order, now=now, begin_s=begin)
             delay = max(delay, busy_s)
@@ -405,10 +404,10 @@ class SimWorld:
     def _left_of(self, job: int, lost: set[int]) -> Placement | None:
         """Returns where an elastic job can train on without some nodes, None if it cannot."""
         jobs, placement = self.state.jobs, self.state.plan.placed[job]
-        may = jobs.elastic[job] and "resize" in self._policy.powers
         left = placement.without(lost)
         training = self._expansions.training(job, placement).without(lost)
-        if left is None or training is None or not (may and self._scene.switching.prepare_s):
+        may = self._expansions.serve(jobs, job) and "resize" in self._policy.powers
+        if left is None or training is None or not may:
             return None
         return left if left.gpus >= int(jobs.min_gpus[job]) else None
 

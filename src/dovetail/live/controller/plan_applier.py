@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from dovetail.core.messages import PREEMPTED, RESIZE
 from dovetail.core.plan import Change, Draft
-from dovetail.core.switching import delay_s
+from dovetail.core.switching import delay_s, own_cost_s
 from dovetail.live.controller.gang_members import GangMembers
 from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.leases import Leases
@@ -59,8 +59,8 @@ class PlanApplier:
 
     def _stop(self, job: LiveJob, why: str) -> None:
         """Takes a job off its GPUs; it saves its state first if it can."""
-        # The progress of a plain program is lost, unless it saves by itself.
-        self.tables.preempt(job.row, loses_all=not job.uses_train_protocol, why=why)
+        # The progress of a plain program is lost, unless it has checkpoints of its own.
+        self.tables.preempt(job.row, loses_all=not job.spec.keeps_progress, why=why)
         waiting = replace(job.record, placement=None, members=(), reason="", detail="")
         self.jobs.move(job, Transition.STOPPED, waiting)
         self.members.release(job)
@@ -74,9 +74,10 @@ class PlanApplier:
         assert after is not None
         state, now = self.tables.state, self.tables.now
         how = state.how(change)
-        training, delay = after, delay_s(how, state.view.switch_s[how])
+        restart_s = job.spec.restart_s
+        training, delay = after, delay_s(how, own_cost_s(how, state.view.switch_s[how], restart_s))
         if change.before is not None and job.uses_train_protocol:
-            if how == RESIZE:
+            if how == RESIZE and not restart_s:
                 # It trains on with the GPUs it keeps until the others are ready to join.
                 training, delay = change.before.kept_in(after) or after, 0.0
             # Its workers complete the switch that is under way first, even before a move.

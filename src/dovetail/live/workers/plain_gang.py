@@ -6,8 +6,11 @@ change of its workers ends the gang and starts it anew.
 
 from __future__ import annotations
 
+from signal import SIGKILL
+
 from dovetail.core.units import NEVER_S
 from dovetail.live.workers.failure_detector import ReachedSince
+from dovetail.live.workers.gang_events import GraceExceeded
 from dovetail.live.workers.rendezvous_address import RendezvousAddress
 from dovetail.live.workers.roster import END, HasRoom, IsFree, Roster
 from dovetail.live.workers.worker_state import Desired, Worker
@@ -19,6 +22,7 @@ class PlainGang:
 
     def __init__(self, roster: Roster) -> None:
         self.roster = roster
+        self._exceeded = -1
 
     # What the plan wants.
 
@@ -46,9 +50,18 @@ class PlainGang:
             roster.record_end(worker, end)
         elif self._did_its_part(end):
             roster.complete.add(end.worker)
+        elif worker is not None and end.exit_code == -SIGKILL and end.asked:
+            self._note_kill()
         if roster.complete and set(roster.group) <= roster.complete:
             roster.finish()
         roster.release_end(node, end.worker)
+
+    def _note_kill(self) -> None:
+        """Reports, once for each leaving, that processes outlived their grace."""
+        roster = self.roster
+        if roster.grace_s > 0 and self._exceeded < roster.generation:
+            self._exceeded = roster.generation
+            roster.events.append(GraceExceeded())
 
     def _did_its_part(self, end: WorkerEnded) -> bool:
         """Returns whether a process that was to leave had ended well by itself just before."""
