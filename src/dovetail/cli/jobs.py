@@ -146,6 +146,8 @@ def _detail_lines(details: ShowReply) -> list[str]:
         ("environment", ", ".join(details.environment)),
         ("depends on", ", ".join(details.after)),
         ("time limit", span(details.time_limit_s)),
+        ("restarts", str(details.restarts) if details.restart_s and details.restarts else ""),
+        ("killed", f"{_times(details.grace_kills)} after its grace" if details.grace_kills else ""),
         ("stopped", f"{_times(details.stops)} by the policy" if details.stops else ""),
         ("tried again", str(row.retries) if row.retries else ""),
         ("exit code", "" if row.exit_code is None else str(row.exit_code)),
@@ -157,8 +159,9 @@ def _detail_lines(details: ShowReply) -> list[str]:
 
 
 def _allowed(details: ShowReply) -> list[str]:
+    elastic = f"elastic by restart ({span(details.restart_s)})" if details.restart_s else "elastic"
     flags = {
-        "elastic": details.row.min_gpus < details.row.max_gpus,
+        elastic: details.row.min_gpus < details.row.max_gpus,
         "shareable": details.shareable,
         "preemptible": details.preemptible,
         "requeue": details.requeue,
