@@ -159,7 +159,8 @@ def _detail_lines(details: ShowReply) -> list[str]:
 
 
 def _allowed(details: ShowReply) -> list[str]:
-    elastic = f"elastic by restart ({span(details.restart_s)})" if details.restart_s else "elastic"
+    restarts = f"elastic by restart ({details.restart_s:g} s)"
+    elastic = restarts if details.restart_s else "elastic"
     flags = {
         elastic: details.row.min_gpus < details.row.max_gpus,
         "shareable": details.shareable,

@@ -65,9 +65,12 @@ def most_now(view: View, jobs: Ints, most: Ints) -> Ints:
     """Returns the largest shares of jobs, for which a restart does not pay what they hold."""
     if not view.jobs.any_restart:
         return most
-    held = [view.running[j].gpus if j in view.running else 0 for j in jobs.tolist()]
-    stays = [h > 0 and not may_grow(view, j) for h, j in zip(held, jobs.tolist(), strict=True)]
-    return np.where(stays, np.minimum(held, most), most)
+    now = most.copy()
+    for row, job in enumerate(jobs.tolist()):
+        placement = view.running.get(job)
+        if placement is not None and not may_grow(view, job):
+            now[row] = min(placement.gpus, now[row])
+    return now
 
 
 def worth_a_restart(view: View, changed: Mapping[int, int]) -> Mapping[int, int]:

@@ -46,7 +46,7 @@ class PlainGang:
         if worker is None and roster.is_wanted(end.worker) and end.exit_code == 0:
             # An inventory repeats the end of a process that an earlier controller started.
             roster.complete.add(end.worker)
-        elif worker is not None and not roster.is_leaving:
+        elif worker is not None and not self._leaves(end.worker):
             roster.record_end(worker, end)
         elif self._did_its_part(end):
             roster.complete.add(end.worker)
@@ -55,6 +55,11 @@ class PlainGang:
         if roster.complete and set(roster.group) <= roster.complete:
             roster.finish()
         roster.release_end(node, end.worker)
+
+    def _leaves(self, number: int) -> bool:
+        """Returns whether a worker is to leave: with all others, or as one of an earlier start."""
+        roster = self.roster
+        return roster.is_leaving or (number in roster.group and not roster.is_wanted(number))
 
     def _note_kill(self) -> None:
         """Reports, once for each leaving, that processes outlived their grace."""
@@ -110,9 +115,14 @@ class PlainGang:
         Ranks that were never started are not among them: they are started now.
         """
         roster, wanted = self.roster, self.roster.wanted
-        if wanted is None or roster.is_leaving:
+        if wanted is None or roster.is_leaving or roster.is_finished:
             return ()
         roster.heard_s = now
+        known = roster.workers.keys() | roster.gone
+        if roster.group and (known | set(roster.group)).isdisjoint(wanted.numbers):
+            # The change from those to these was under way: these were not started yet.
+            roster.is_leaving = True
+            return ()
         absent = roster.absent(wanted)
         fills = bool(absent) and self._can_be_filled(wanted)
         if fills or (roster.group and not absent):
