@@ -1,7 +1,8 @@
 """An ordinary script for torchrun, with checkpoints of its own: it goes on from the newest one.
 
     torchrun --nproc-per-node 2 examples/train/ddp_checkpoints.py 200 digits.pt
-    dovetail submit --gpus 1..4 --elastic restart -- torchrun examples/train/ddp_checkpoints.py 200 digits.pt
+    dovetail submit --gpus 1..4 --elastic restart -- \\
+        torchrun examples/train/ddp_checkpoints.py 200 digits.pt
 
 Nothing here knows of Dovetail. On SIGTERM it saves after the step that it is in, and ends.
 """

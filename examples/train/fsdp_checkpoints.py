@@ -1,7 +1,8 @@
 """An ordinary FSDP2 script whose checkpoints, of torch.distributed.checkpoint, fit any number.
 
     torchrun --nproc-per-node 2 examples/train/fsdp_checkpoints.py 100 checkpoints
-    dovetail submit --gpus 2..4 --elastic restart -- torchrun examples/train/fsdp_checkpoints.py 100 checkpoints
+    dovetail submit --gpus 2..4 --elastic restart -- \\
+        torchrun examples/train/fsdp_checkpoints.py 100 checkpoints
 
 Nothing here knows of Dovetail. It saves every ten steps: what came after the newest checkpoint is
 lost when it is ended.
@@ -32,9 +33,7 @@ dist.init_process_group("nccl" if device == "cuda" else "gloo")
 rank, workers = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)
 
-layers = [
-    nn.TransformerEncoderLayer(WIDTH, 4, 64, dropout=0.0, batch_first=True) for _ in range(2)
-]
+layers = [nn.TransformerEncoderLayer(WIDTH, 4, 64, dropout=0.0, batch_first=True) for _ in range(2)]
 model = nn.Sequential(nn.Embedding(WORDS, WIDTH), *layers, nn.Linear(WIDTH, WORDS)).to(device)
 mesh = init_device_mesh(device, (workers,))
 for layer in model:

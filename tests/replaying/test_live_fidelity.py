@@ -101,7 +101,10 @@ def test_curves_apart_weigh_their_time() -> None:
     assert Fidelity("x", same, same).efficiency == 0.0
 
 
-@pytest.mark.parametrize("policy", ["afs-p", "afs-l", "max-min"])
+@pytest.mark.parametrize(
+    "policy",
+    ["max-min", *(pytest.param(name, marks=pytest.mark.slow) for name in ("afs-p", "afs-l"))],
+)
 def test_live_and_simulated_agree_on_jobs_with_a_price_of_their_own(policy: str) -> None:
     price_s = np.where(TRACE.jobs.elastic, 20.0, 0.0)
     trace = replace(TRACE, jobs=replace(TRACE.jobs, restart_s=price_s))
