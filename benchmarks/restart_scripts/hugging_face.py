@@ -5,6 +5,7 @@
 Only the printing of steps and the pause that stands for computing are ours.
 """
 
+import os
 import sys
 import time
 
@@ -58,4 +59,5 @@ config = GPT2Config(vocab_size=WORDS, n_positions=LENGTH, n_embd=32, n_layer=2, 
 trainer = Trainer(
     model=GPT2LMHeadModel(config), args=args, train_dataset=Counting(), callbacks=[Tell()]
 )
-trainer.train(resume_from_checkpoint=get_last_checkpoint(FOLDER))
+last = get_last_checkpoint(FOLDER) if os.path.isdir(FOLDER) else None
+trainer.train(resume_from_checkpoint=last)
