@@ -32,7 +32,7 @@ from dovetail.wire.spec import JobSpec
 ROOT = Path(__file__).parents[1]
 EXAMPLES, SCRIPTS = ROOT / "examples/train", ROOT / "benchmarks/restart_scripts"
 TORCHRUN = ("-m", "torch.distributed.run")
-LOOK_S, OVERDUE_S = 0.05, 900.0
+LOOK_S, OVERDUE_S, WARM = 0.05, 900.0, 30
 PRICE_S = 0.1
 """So low that no resize waits until it pays: here the resize itself is measured."""
 STEP = re.compile(r"^step (\d+) on (\d+): loss ([\d.]+)$", re.MULTILINE)
@@ -45,7 +45,7 @@ class Case:
     name: str
     script: Path
     starter: tuple[str, ...] = TORCHRUN
-    steps: int = 600
+    steps: int = 300
     step_s: float = 0.05
     extra: bool = False
 
@@ -155,10 +155,10 @@ def measure(case: Case, python: str) -> str:
             return lambda: any(t > after_s and w == workers for t, _, w, _ in run.steps)
 
         began_s = time.monotonic()
-        slots.follow(job, run, lambda: sum(w == 4 for _, _, w, _ in run.steps) > 60)
+        slots.follow(job, run, lambda: sum(w == 4 for _, _, w, _ in run.steps) > WARM)
         other, order_s = slots.squeeze(), time.monotonic()
         shrink_s = slots.follow(job, run, trains(2, began_s)) - order_s
-        slots.follow(job, run, lambda: sum(w == 2 for _, _, w, _ in run.steps) > 60)
+        slots.follow(job, run, lambda: sum(w == 2 for _, _, w, _ in run.steps) > WARM)
         slots.client.cancel(other)
         order_s = time.monotonic()
         grow_s = slots.follow(job, run, trains(4, order_s)) - order_s

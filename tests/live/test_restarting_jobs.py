@@ -24,7 +24,7 @@ from dovetail.live.server.messages.one_job import ShowJob, ShowReply
 from dovetail.live.server.messages.reason import ExplainJob, ExplainReply
 from dovetail.live.store.queries import StoreReader
 from dovetail.live.workers.gang import make_gang
-from dovetail.live.workers.gang_events import GangVacated, GraceExceeded
+from dovetail.live.workers.gang_events import GangVacated, LeavingTimeout
 from dovetail.live.workers.gang_orders import due_orders
 from dovetail.live.workers.plain_gang import PlainGang
 from dovetail.live.workers.rules import Rules
@@ -168,7 +168,7 @@ def test_a_kill_after_the_grace_is_told_once_however_many_processes_it_took() ->
     gang.orders(10.0)
     gang.end(0, 0, -SIGKILL, 20.0)
     gang.end(0, 1, -SIGKILL, 20.0)
-    assert gang.gang.roster.take_events().count(GraceExceeded()) == 1
+    assert gang.gang.roster.take_events().count(LeavingTimeout()) == 1
 
 
 # What a process is told.

@@ -146,8 +146,7 @@ def _detail_lines(details: ShowReply) -> list[str]:
         ("environment", ", ".join(details.environment)),
         ("depends on", ", ".join(details.after)),
         ("time limit", span(details.time_limit_s)),
-        ("restarts", str(details.restarts) if details.restart_s and details.restarts else ""),
-        ("killed", f"{_times(details.grace_kills)} after its grace" if details.grace_kills else ""),
+        *_restart_values(details),
         ("stopped", f"{_times(details.stops)} by the policy" if details.stops else ""),
         ("tried again", str(row.retries) if row.retries else ""),
         ("exit code", "" if row.exit_code is None else str(row.exit_code)),
@@ -156,6 +155,14 @@ def _detail_lines(details: ShowReply) -> list[str]:
     known = {name: value for name, value in lines if value not in ("", "-")}
     width = max(map(len, known))
     return [f"{name:<{width}}  {value}" for name, value in known.items()]
+
+
+def _restart_values(details: ShowReply) -> tuple[tuple[str, str], ...]:
+    kills = details.grace_kills
+    return (
+        ("restarts", str(details.restarts) if details.restart_s and details.restarts else ""),
+        ("killed", f"{_times(kills)} after its grace" if kills else ""),
+    )
 
 
 def _allowed(details: ShowReply) -> list[str]:

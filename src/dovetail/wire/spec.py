@@ -143,17 +143,7 @@ class JobSpec:
     def __post_init__(self) -> None:
         if not (1 <= self.min_gpus <= self.gpus <= self.max_gpus):
             raise ValueError("1 <= min_gpus <= gpus <= max_gpus must hold")
-        if self.elastic and not (self.trains or self.paced or self.restart_s):
-            raise ValueError(
-                "only a program written with dovetail.train, or with checkpoints of its own"
-                " (restart_s), can be elastic"
-            )
-        if self.restart_s and (self.trains or not self.elastic):
-            raise ValueError(
-                "restart_s is for programs without dovetail.train on a range of GPUs"
-                if self.trains
-                else "restart_s needs a range of GPUs"
-            )
+        self._check_elastic()
         if not (self.command or self.script or self.paced):
             raise ValueError("a job needs a command or a script")
         if (
@@ -172,3 +162,17 @@ class JobSpec:
             )
         if self.paced and not self.duration_s > 0:
             raise ValueError("a paced job needs its duration_s")
+
+    def _check_elastic(self) -> None:
+        """Raises ValueError if its number of GPUs cannot change as it says."""
+        if self.elastic and not (self.trains or self.paced or self.restart_s):
+            raise ValueError(
+                "only a program written with dovetail.train, or with checkpoints of its own"
+                " (restart_s), can be elastic"
+            )
+        if self.restart_s and (self.trains or not self.elastic):
+            raise ValueError(
+                "restart_s is for programs without dovetail.train on a range of GPUs"
+                if self.trains
+                else "restart_s needs a range of GPUs"
+            )

@@ -21,7 +21,7 @@ from dovetail.live.workers.gang_events import (
     GangFormed,
     GangStalled,
     GangVacated,
-    GraceExceeded,
+    LeavingTimeout,
     NoTrainJob,
 )
 from dovetail.wire.agent import WorkerEnded
@@ -57,7 +57,7 @@ class GangEventHandler:
                     self._train_job_missing(job)
                 case GangStalled():
                     self.terminations.stalled(job, event.silent_s)
-                case GraceExceeded():
+                case LeavingTimeout():
                     killed = replace(job.record, grace_kills=job.record.grace_kills + 1)
                     self.jobs.write(job, killed)
                 case GangVacated():

@@ -41,7 +41,7 @@ class NoTrainJob:
 
 
 @dataclass(frozen=True, slots=True)
-class GraceExceeded:
+class LeavingTimeout:
     """Plain processes that were to leave did not end within their grace, and were killed."""
 
 
@@ -54,7 +54,7 @@ GangEvent = (
     GangFormed
     | GangStalled
     | NoTrainJob
-    | GraceExceeded
+    | LeavingTimeout
     | GangVacated
     | WorkerEnded
     | Training

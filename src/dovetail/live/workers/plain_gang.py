@@ -10,7 +10,7 @@ from signal import SIGKILL
 
 from dovetail.core.units import NEVER_S
 from dovetail.live.workers.failure_detector import ReachedSince
-from dovetail.live.workers.gang_events import GraceExceeded
+from dovetail.live.workers.gang_events import LeavingTimeout
 from dovetail.live.workers.rendezvous_address import RendezvousAddress
 from dovetail.live.workers.roster import END, HasRoom, IsFree, Roster
 from dovetail.live.workers.worker_state import Desired, Worker
@@ -66,7 +66,7 @@ class PlainGang:
         roster = self.roster
         if roster.grace_s > 0 and self._exceeded < roster.generation:
             self._exceeded = roster.generation
-            roster.events.append(GraceExceeded())
+            roster.events.append(LeavingTimeout())
 
     def _did_its_part(self, end: WorkerEnded) -> bool:
         """Returns whether a process that was to leave had ended well by itself just before."""
