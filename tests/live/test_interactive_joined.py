@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,9 @@ def test_no_other_gets_the_terminal(
     found[0].close()
 
 
-def test_an_agent_of_the_version_before_is_given_no_interactive_job(scene: GateScene) -> None:
+def test_an_agent_of_the_version_before_is_given_no_job_that_it_does_not_know(
+    scene: GateScene,
+) -> None:
     join = Join(WIRE_VERSION - 1, "0", "n1", scene.identity.secret_of("n1"), "a", DEVICES)
     lines = scene.raw()
     lines.send(ENTRANCES.encode(join))
@@ -152,6 +155,11 @@ def test_an_agent_of_the_version_before_is_given_no_interactive_job(scene: GateS
     assert "knows no interactive jobs; install dovetail" in report.ended.why
     with pytest.raises(OSError, match="knows no interactive jobs"):
         scene.gate.open_terminal(0, 7, 1)
+    said.clear()
+    post.send(0, AgentOrder(1, start=replace(start, terminal="", per_node=True)))
+    (report,) = said
+    assert isinstance(report, AgentReport) and report.ended is not None
+    assert "knows no jobs that start once on each node; install" in report.ended.why
     # A newer one gets it, and an old one all else.
     post.send(1, AgentOrder(1, start=start))
     post.send(0, AgentOrder(1, start=StartWorker(8, 1, 3, 0, ("x",), "/f", "/o", "/")))

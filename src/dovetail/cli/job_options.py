@@ -109,11 +109,9 @@ def spec_file_of(
         if p.name and p.opts[0].startswith("--") and p.name not in set_fields
     }
     is_yaml = bool(words) and words[0].endswith(YAML_SUFFIXES)
-    ranged = ".." in overrides.get("gpus", "") and not is_yaml and "paced" not in overrides
-    if ranged:
-        # Only programs that use dovetail.train can resize. A YAML file has its own field for it.
-        overrides = {"trains": "yes", **overrides}
-    submitter = Submitter(Path.cwd(), overrides, environment, os.environ, now, options)
+    # Unless it says otherwise, a program that can resize uses dovetail.train. A YAML file says so.
+    ranged = ".." in overrides.get("gpus", "") and not is_yaml
+    submitter = Submitter(Path.cwd(), overrides, environment, os.environ, now, options, ranged)
     if words:
         path = Path("/dev/stdin" if words[0] == "-" else words[0])
         if not path.exists() and not path.suffix:
@@ -128,7 +126,7 @@ def spec_file_of(
 def _with_note(spec_file: SpecFile) -> SpecFile:
     """Returns the jobs, with a note if a range of GPUs is specified for another kind of program."""
     spec = spec_file.submissions[0].spec
-    if "python" in spec.script + " ".join(spec.command):
+    if not spec.trains or "python" in spec.script + " ".join(spec.command):
         return spec_file
     note = (
         "a range of GPUs is for programs that use dovetail.train: any other program runs once, on"

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 @click.option("--array", "-a", help="Task indices of an array job, e.g. 0-9, 1,3,5-7 or 0-99%4.")
 @click.option("--output", "-o", help="Output file; %j is replaced by the job's number.")
 @click.option("--trains", is_flag=True, help="The program uses dovetail.train.")
+@click.option(
+    "--elastic",
+    metavar="restart[:COST]",
+    help="It has checkpoints of its own: restart it to change its GPUs. COST: e.g. 45s.",
+)
 @click.option("--shareable", is_flag=True, help="Allow another job on the same GPUs.")
 @click.option("--hold", "-H", is_flag=True, help="Submit the job held; `dovetail release` ends it.")
 @click.option(
@@ -52,7 +57,9 @@ def submit(
 
     The job runs as one process that sees all its GPUs, or with --ntasks N as N processes with the
     environment variables of torchrun. A range of GPUs is for programs that use dovetail.train:
-    the first worker starts alone, the others once it has created its dovetail.train.Job.
+    the first worker starts alone, the others once it has created its dovetail.train.Job. With
+    --elastic restart it is for any other that goes on from its own checkpoint: one process per
+    GPU, or torchrun once per node, gets SIGTERM and starts anew when the GPUs change.
 
     Options override the file. ARGUMENTS are passed to the script; write those that look like
     options after --. FILE - reads a script from standard input. Submitted jobs are on disk when
@@ -63,6 +70,7 @@ def submit(
       dovetail submit train.sh --gpus 2 --time 2:00:00
       dovetail submit job.yaml --wait
       dovetail submit --gpus 1..4 -- python train.py
+      dovetail submit --gpus 1..4 --elastic restart -- torchrun train.py
     """
     if parsable and as_json:
         raise InputError("--parsable", "--json prints the numbers already", "leave one out")

@@ -125,4 +125,4 @@ ANSWERS: Codec[Welcome | JoinRefused | CheckFolder] = Codec(
     {"Welcome": Welcome, "JoinRefused": JoinRefused, "CheckFolder": CheckFolder}
 )
 TERMINALS_SINCE = 5
-"""The first version whose agents know interactive jobs."""
+"""The first version whose agents know interactive jobs, and jobs that start once on each node."""

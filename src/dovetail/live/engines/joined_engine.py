@@ -301,10 +301,10 @@ class GatePost:
 
     def send(self, node: int, order: AgentOrder) -> None:
         """Sends an order to the agent of a node, unless that would not understand it."""
-        if order.start is not None and order.start.terminal:
+        if order.start is not None and (unknown := _news_of(order.start)):
             wire = self._gate.wire_of(node)
             if 0 <= wire < TERMINALS_SINCE:
-                self._put(AgentReport(node, ended=_too_old(order.start)))
+                self._put(AgentReport(node, ended=_too_old(order.start, unknown)))
                 return
         self._before(node, order)
         self._gate.send(node, order)
@@ -314,9 +314,16 @@ class GatePost:
         self._gate.report_to(lambda incoming: None)
 
 
-def _too_old(start: StartWorker) -> WorkerEnded:
-    """Returns the end of an interactive worker whose agent is of the version before."""
-    why = f"the agent of its node knows no interactive jobs; install dovetail {__version__} there"
+def _news_of(start: StartWorker) -> str:
+    """Returns what agents of the version before do not know of a worker, empty for nothing."""
+    if start.terminal:
+        return "interactive jobs"
+    return "jobs that start once on each node" if start.per_node else ""
+
+
+def _too_old(start: StartWorker, unknown: str) -> WorkerEnded:
+    """Returns the end of a worker of a kind `unknown` to its agent, of the version before."""
+    why = f"the agent of its node knows no {unknown}; install dovetail {__version__} there"
     return WorkerEnded(start.job, start.worker, start.generation, NEVER_RUNS[0], why)
 
 
