@@ -33,7 +33,6 @@ class GateScene:
         port: int = 0,
         *,
         has_users: bool = False,
-        ships: bool = False,
         shared: SharedFolder | None = None,
     ) -> None:
         self.folder = folder
@@ -45,7 +44,6 @@ class GateScene:
             *(listener, self.identity, self.registry),
             site=site,
             has_users=has_users,
-            ships=ships,
             shared=shared,
         )
         self.come: queue.Queue[Incoming] = queue.Queue()

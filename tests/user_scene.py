@@ -17,6 +17,7 @@ from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import slots
 from dovetail.live.engines.local import LocalNodes
 from dovetail.live.engines.user_processes import UserJobs, UserProcessSettings
+from dovetail.live.join.shared_folder import SharedFolder
 from dovetail.live.node.transport import EventLoop
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker, WorkerEnded
 from patience import until
@@ -25,19 +26,23 @@ NO_GROUPS = ControlGroups(0, None, None)
 
 
 class Scene:
-    """An agent that is root, and the folders that it shares with users."""
+    """An agent that is root, and the folders that it shares with users.
 
-    def __init__(self, home: Path, people: Accounts) -> None:
+    With a `shared` folder it is one of several nodes, which keep the folders of jobs there.
+    """
+
+    def __init__(self, home: Path, people: Accounts, shared: SharedFolder | None = None) -> None:
         self.home, self.people = home, people
-        self.jobs = home / "jobs"
+        own = home / "jobs"
+        self.jobs = own if shared is None else shared.path
         self.log: list[str] = []
         self.users = UserList(
             Path("users.toml"), people.service, frozenset((people.ann.name, people.bob.name))
         )
-        self.jobs.mkdir(mode=0o711)
+        own.mkdir(mode=0o711)
         (home / "agent").mkdir(mode=0o711)
         self.loop = EventLoop()
-        user_jobs = UserJobs(lambda: self.users, self.jobs, self.log.append)
+        user_jobs = UserJobs(lambda: self.users, own, self.log.append, shared is not None)
         self.nodes = LocalNodes(
             [home / "agent" / "0"],
             [slots(2)],
@@ -46,6 +51,7 @@ class Scene:
             NO_GROUPS,
             settings=partial(UserProcessSettings, user_jobs),
         )
+        self.nodes.watch_folder(shared)
         self.ended: dict[int, WorkerEnded] = {}
         self._job = 0
 
@@ -105,11 +111,11 @@ class Scene:
 
 
 @contextmanager
-def user_scene(people: Accounts) -> Iterator[Scene]:
+def user_scene(people: Accounts, shared: SharedFolder | None = None) -> Iterator[Scene]:
     """Gives a scene in a folder that all may pass, unlike that of pytest."""
     home = Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp"))
     home.chmod(0o755)
-    made = Scene(home, people)
+    made = Scene(home, people, shared)
     yield made
     made.nodes.end_all(0.0, monotonic())
     until(lambda: made.turn() or not made.nodes.alive)

@@ -79,6 +79,12 @@ class UsersCluster(JoinedCluster):
         """Returns what a user gets from a client of theirs, as text; or their error."""
         return as_user(user, lambda: do(Client(self.home, patience_s=PATIENCE_S)))
 
+    def runs_as(self, user: UserEntry) -> tuple[str, ...]:
+        """Returns the beginning of a command line of a user's: `dovetail run`."""
+        groups = ",".join(map(str, user.groups))
+        who = ("setpriv", f"--reuid={user.uid}", f"--regid={user.gid}", f"--groups={groups}", "--")
+        return (*who, "env", f"PYTHONPATH={PATH}", *self.dovetail, "run")
+
     def submit(self, user: UserEntry, spec: JobSpec) -> int:
         """Returns the number of a user's job."""
         said = self.ask(user, lambda client: client.submit(spec)[0])

@@ -120,7 +120,7 @@ class Node:
 
 @pytest.fixture
 def node(root: Path, people: Accounts) -> Iterator[Node]:
-    made = Node(root, people, GateScene(root, has_users=True, ships=True))
+    made = Node(root, people, GateScene(root, has_users=True))
     yield made
     made.close()
 
@@ -170,7 +170,7 @@ def test_root_runs_no_program_that_a_controller_names(
     script.write_text(f"#!/bin/sh\ntouch {root}/ran\n")
     script.chmod(0o777)
     site = SiteSettings(**{k: v.replace("{ann}", str(script)) for k, v in lie.items()})  # type: ignore[arg-type]
-    node = Node(root, people, GateScene(root, site, has_users=True, ships=True))
+    node = Node(root, people, GateScene(root, site, has_users=True))
     try:
         node.logs(f"cannot join: refused: {says.replace('{ann}', str(script))}")
         assert not (root / "ran").exists()

@@ -13,6 +13,7 @@ import pytest
 from accounts import Accounts, accounts
 from dovetail.live.access.user_entry import UserEntry
 from dovetail.wire.spec import JobSpec
+from interactive_client import InTerminal
 from patience import is_there
 from users_cluster import PATH, UP, UsersCluster, users_cluster
 
@@ -61,6 +62,7 @@ for pid in {pids}:
     libc = ctypes.CDLL(None, use_errno=True)
     print("done" if libc.ptrace(16, pid, 0, 0) == 0 else os.strerror(ctypes.get_errno()))
 """
+BASH = ("bash", "--norc", "--noprofile", "--noediting", "-i")
 REFUSED = "only they and operators may do that"
 
 
@@ -119,6 +121,36 @@ def test_each_job_runs_as_its_submitter_and_nobody_else_reads_or_ends_it(
     assert "not in" in cluster.ask(cluster.people.mal, lambda c: c.submit(waits))
     assert str(ann.uid) in cluster.ask(eve, lambda c: "".join(p.text for p in c.logs(jobs[ann])))
     assert cluster.ask(eve, lambda c: c.cancel(held)) == f"({held},)"
+
+
+def test_a_shell_on_a_node_is_its_submitters_and_outlives_controller_and_agents(
+    cluster: UsersCluster,
+) -> None:
+    ann, bob = cluster.people.ann, cluster.people.bob
+    options = ("--policy", "fifo", "--jobs", "none")
+    up(cluster, *options)
+    shell = InTerminal(cluster.home, *BASH, size=(25, 90), run=cluster.runs_as(ann))
+    try:
+        job = shell.job()
+        assert shell.says("stty size; kept=yes") == "25 90"
+        assert shell.says("id -u; id -g; id -G").split() == [
+            *map(str, (ann.uid, ann.gid, *ann.groups))
+        ]
+        assert shell.says("stat -c '%u %a' $(tty)") == f"{ann.uid} 600"
+        pid = shell.says("echo $$")
+        assert REFUSED in cluster.ask(bob, lambda c: c.cancel(job))
+        for name in UP:
+            cluster.signal(name, signal.SIGKILL)
+            cluster.join_as_root(name)
+        cluster.kill()
+        shell.expect("trying again (Ctrl-C gives up)\r\n")
+        cluster.start(*options)
+        shell.expect("connected again\r\n")
+        assert shell.says("echo $$ $kept") == f"{pid} yes"
+        shell.type("exit 5\n")
+        assert shell.end() == 5, cluster.said()
+    finally:
+        shell.close()
 
 
 def steps(cluster: UsersCluster, user: UserEntry, job: int) -> list[list[int]]:

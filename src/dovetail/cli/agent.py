@@ -202,7 +202,7 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, how: AgentOpt
     from dovetail.live.engines.site_scripts import FILE as SITE
     from dovetail.live.engines.site_scripts import write_site
     from dovetail.live.engines.user_processes import UserJobs, owner_access
-    from dovetail.live.join.dial import carry_files
+    from dovetail.live.join.dial import carry_files, carry_terminal
     from dovetail.live.node.transport import EventLoop
     from dovetail.live.shipping.shipper import Shipper
     from dovetail.live.system.daemon import log
@@ -225,6 +225,7 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, how: AgentOpt
         shipper = Shipper(folder / "jobs", lambda: carry_files(joiner.word), log, **access)
         stack.callback(shipper.close)
         nodes.carry_files(shipper)
+        nodes.call_terminals(lambda ticket: carry_terminal(joiner.word, ticket))
 
         def on_join(joined: JoinedNode) -> None:
             nodes.move_to(how.host or joined.host)

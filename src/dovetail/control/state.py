@@ -27,7 +27,7 @@ from dovetail.core.placing import Placing
 from dovetail.core.plan import Change, Plan
 from dovetail.core.policy import Policy
 from dovetail.core.queue import WaitingQueue
-from dovetail.core.switching import SwitchCost, Switching, delay_s, placed_how
+from dovetail.core.switching import SwitchCost, Switching, delay_s, own_cost_s, placed_how
 from dovetail.core.units import NEVER_S
 from dovetail.core.view import View, show
 
@@ -118,6 +118,8 @@ class ClusterState:
         )
 
     # Read by policies, through `control.progress`.
+
+    knows_lengths = True
 
     def done_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns progress in solo seconds."""
@@ -272,10 +274,10 @@ class ClusterState:
         return placed_how(change.before, change.after, started_before=started_before)
 
     def cost_s(self, job: int, how: str) -> float:
-        """Returns the cost of placing a job, by its own start-up if that is known."""
-        if not self._startup_s:
-            return self._cost_s[how]
-        return self.switching.cost_s(how, self._startup_s[job])
+        """Returns the cost of placing a job, by its own start-up or price if that is known."""
+        startup_s = self._startup_s
+        cost_s = self.switching.cost_s(how, startup_s[job]) if startup_s else self._cost_s[how]
+        return own_cost_s(how, cost_s, self.jobs.restart_s[job])
 
     def begin_switch(
         self, change: Change, how: str, *, begin_s: float, trains_on: bool
@@ -302,7 +304,8 @@ class ClusterState:
 
     def trains_on(self, job: int) -> bool:
         """Returns whether a running job trains on while GPUs that it gains are made ready."""
-        return self.expansions.overlaps and bool(self.jobs.elastic[job])
+        jobs = self.jobs
+        return self.expansions.overlaps and bool(jobs.elastic[job] and not jobs.restart_s[job])
 
     def handover(self, changes: Sequence[Change]) -> Handover:
         """Returns the GPUs that are free late, where orders under way are not cancelled."""

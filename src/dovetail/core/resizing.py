@@ -14,6 +14,7 @@ from dovetail.core.errors import IllegalPlan
 from dovetail.core.passes import keep_settled
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.plan import Draft
+from dovetail.core.restarts import worth_a_restart
 from dovetail.core.view import View
 
 
@@ -35,11 +36,12 @@ def reshare(view: View, shares: Mapping[int, int]) -> Draft:
 def adjust(view: View, changed: Mapping[int, int]) -> Draft:
     """Returns a draft in which the jobs of `changed` have these shares, 0 for none.
 
-    All others keep their GPUs; else as `reshare`.
+    All others keep their GPUs, and so do those whose change is not worth the restart that it costs
+    (`core.restarts`); else as `reshare`.
     """
     if view.placing.running == "repack":
         return _repacked(view, {**{j: p.gpus for j, p in view.running.items()}, **changed})
-    draft = view.plan.draft()
+    draft, changed = view.plan.draft(), worth_a_restart(view, changed)
     running, preemptible = view.running, view.preemptible
     growing: list[int] = []
     starting: list[int] = []

@@ -43,6 +43,8 @@ WITHOUT_NUMBER = ("none", "one-by-one")
 BY_PROFILE = "per-start:profile"
 """The word for start-up times as they were measured, model by model (Muri's artifact)."""
 STARTS = (START, RESUME, MOVE)
+RESTARTS = (RESUME, MOVE, RESIZE)
+"""What takes a job with a price of its own a restart of its program."""
 KEEPS_TRAINING = (RESIZE, ADJUST, LIMIT)
 """Changes of a running job that do not end a switch under way."""
 
@@ -56,6 +58,14 @@ def placed_how(before: Placement | None, after: Placement, *, started_before: bo
     if before.moves_to(after):
         return MOVE
     return ADJUST if before.fractions == after.fractions else LIMIT
+
+
+def own_cost_s(how: str, cost_s: float, restart_s: float) -> float:
+    """Returns the cost of placing a job, given that of a run without jobs of their own price.
+
+    `restart_s` is the price of a job that has one (`JobRequest.restart_s`), else 0.
+    """
+    return float(restart_s) if restart_s and how in RESTARTS else cost_s
 
 
 def delay_s(how: str, cost_s: float, *, wait_s: float = 0.0, busy_s: float = 0.0) -> float:
@@ -182,6 +192,17 @@ class Switching:
         if "prepare_s" in costs:
             costs["resize_s"] = RECONFIGURE_S
         return Switching(**costs, cancels="one-by-one" not in words)
+
+    def for_restart(self, restart_s: float) -> Switching:
+        """Returns the model for a job whose restarts cost this: it trains on nowhere meanwhile."""
+        return replace(
+            self,
+            resume_s=restart_s,
+            move_s=restart_s,
+            resize_s=restart_s,
+            prepare_s=0.0,
+            by_profile=0.0,
+        )
 
     def scaled(self, factor: float) -> Switching:
         """Returns the model in which every cost is `factor` times as high."""

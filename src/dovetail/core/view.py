@@ -70,7 +70,12 @@ class Running(Protocol):
 
 
 class Progress(Protocol):
-    """The progress of jobs so far, as far as it is known; results are in the order of `jobs`."""
+    """The progress of jobs so far, as far as it is known; results are in the order of `jobs`.
+
+    Lengths and what is left of them may be read only if the policy `knows_lengths`.
+    """
+
+    knows_lengths: bool
 
     def done_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the progress, in solo seconds on the requested GPUs."""

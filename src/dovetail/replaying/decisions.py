@@ -450,6 +450,7 @@ def trace_of(name: str, submitted: Sequence[LogRecord], *, live: bool = False) -
         memory_bytes=numbers("memory_bytes", 0.0),
         time_limit_s=numbers("time_limit_s", float("inf")),
         deadline_s=numbers("deadline_s", float("inf")),
+        restart_s=numbers("restart_s", 0.0),
         elastic=flags("elastic", False),
         shareable=flags("shareable", False),
         preemptible=flags("preemptible", True),

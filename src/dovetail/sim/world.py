@@ -369,10 +369,10 @@ class SimWorld:
     def _left_of(self, job: int, lost: set[int]) -> Placement | None:
         """Returns where an elastic job can train on without some nodes, None if it cannot."""
         jobs, placement = self.state.jobs, self.state.plan.placed[job]
-        may = jobs.elastic[job] and "resize" in self._policy.powers
         left = placement.without(lost)
         training = self.state.expansions.training(job, placement).without(lost)
-        if left is None or training is None or not (may and self._scene.switching.prepare_s):
+        may = self.state.trains_on(job) and "resize" in self._policy.powers
+        if left is None or training is None or not may:
             return None
         return left if left.gpus >= int(jobs.min_gpus[job]) else None
 

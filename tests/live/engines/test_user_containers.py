@@ -13,7 +13,10 @@ from accounts import Accounts, accounts, as_user
 from dovetail.live.access.user_entry import UserEntry, user_entry
 from dovetail.live.engines import containers
 from dovetail.live.engines.containers import ContainerOrder
+from dovetail.live.engines.keeper_terminal import SOCKET
 from dovetail.wire.spec import Mount
+from dovetail.wire.terminal import DONE, EXIT, INPUT, OUTPUT, Attach, attach, exit_of, frame
+from keeper_line import line_of
 from patience import until
 from podman_here import podman_for
 from user_scene import Scene, user_scene
@@ -81,6 +84,30 @@ def test_a_worker_in_a_container_of_a_user_reaches_its_agent(scene: Scene, rootf
     end = scene.end(order)
     text = Path(order.folder, "output.log").read_text()
     assert (end.exit_code, text) == (0, "admitted\n"), (end, text)
+
+
+def test_an_interactive_job_in_a_container_has_a_terminal_of_its_users(
+    scene: Scene, rootfs: Path
+) -> None:
+    ann = scene.people.ann
+    image = {"container_image": str(rootfs), "container_mounts": TOOLS, "workdir": "/tmp"}
+    program = ("sh", "-c", "echo ready; read word; echo $word; id -u; stty size; exit 7")
+    order = scene.order(ann.name, "", command=program, terminal="pty", output="", **image)
+    scene.start(order)
+    place = scene.home / "agent" / "0" / "workers" / f"{order.job}-0"
+    until(lambda: scene.turn() or (place / SOCKET).exists(), lambda: str(scene.log))
+    line = line_of(place).say(attach(Attach(b"k" * 16, 0, 31, 97)))
+    said = b""
+    while b"ready" not in said:
+        said += line.until(OUTPUT).content
+    line.say(frame(INPUT, b"typed\n"))
+    while (found := line.until(OUTPUT, EXIT)).kind == OUTPUT:
+        said += found.content
+    line.say(frame(DONE)).link.close()
+    assert exit_of(found.content) == 7, said
+    assert said.split() == [b"ready", b"typed", b"typed", str(ann.uid).encode(), b"31", b"97"]
+    until(lambda: scene.turn() or order.job in scene.ended)
+    assert scene.ended[order.job].exit_code == 7
 
 
 def podman(user: UserEntry, *words: str) -> str:

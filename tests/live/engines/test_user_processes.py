@@ -7,9 +7,10 @@ import signal
 import socket
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -17,13 +18,16 @@ from accounts import Accounts, accounts, as_user
 from dovetail.live.access.user_entry import UserEntry
 from dovetail.live.engines import worker_user
 from dovetail.live.engines.agent_server import AgentServer
+from dovetail.live.engines.agent_terminals import keeper_of
 from dovetail.live.engines.controller_links import LocalLinks
 from dovetail.live.engines.output_bound import shorten
 from dovetail.live.engines.processes import OUT_OF_MEMORY
-from dovetail.live.node.transport import EventLoop
+from dovetail.live.node.transport import EventLoop, LinkTerminal
 from dovetail.wire.agent import AgentOrder, EndWorker
+from dovetail.wire.connection import LineConnection
+from dovetail.wire.terminal import DONE, FROM_KEEPER, OUTPUT, Attach, FrameBuffer, attach, frame
 from dovetail.wire.worker import FROM_WORKER, Hello
-from patience import until
+from patience import PATIENCE_S, until
 from user_scene import Scene, user_scene
 
 
@@ -59,6 +63,47 @@ def test_a_job_runs_as_its_submitter_in_their_groups_with_no_way_back(scene: Sce
     assert f"/ {ann.name} {ann.name}" in said
     inherited = {line.partition("=")[0] for line in said.splitlines() if "=" in line}
     assert not {"SUDO_USER", "MAIL", "PYTHONPATH", "DOVETAIL_DATA"} & inherited
+
+
+def test_the_terminal_of_an_interactive_job_is_its_users(scene: Scene) -> None:
+    """Root holds the other end, and the socket at which the client comes in is root's alone."""
+    ann = scene.people.ann
+    command = ("sh", "-c", "id -un; stat -c '%U %a' $(tty); echo ends")
+    order = scene.order(ann.name, "", command=command, terminal="pty", output="")
+    scene.start(order)
+    frames, said = FrameBuffer(FROM_KEEPER), b""
+    ours = None
+    give_up_s = monotonic() + PATIENCE_S
+    while b"ends" not in said:
+        assert monotonic() < give_up_s
+        scene.turn()
+        if ours is None:
+            # Again until its keeper listens: the controller does the same.
+            ours, theirs = socket.socketpair()
+            ours.settimeout(0.1)
+            ours.sendall(attach(Attach(b"k" * 16, 0)))
+            scene.nodes.open_terminal(LinkTerminal(0, order.job, 0), LineConnection(theirs))
+        piece = b""
+        with suppress(ConnectionResetError):
+            try:
+                piece = ours.recv(1 << 16)
+            except TimeoutError:
+                continue
+        frames.add(piece)
+        if not piece:
+            ours.close()
+            ours = None
+        while (found := frames.take()) is not None:
+            said += found.content if found.kind == OUTPUT else b""
+    assert ours is not None
+    ours.sendall(frame(DONE))
+    assert said.split() == [ann.name.encode(), ann.name.encode(), b"600", b"ends"]
+    place = scene.home / "agent" / "0" / "workers" / f"{order.job}-0"
+    for user in (ann, scene.people.bob):
+        assert "Permission denied" in as_user(user, lambda: keeper_of(place))
+    until(lambda: scene.turn() or order.job in scene.ended)
+    ours.close()
+    assert scene.ended[order.job].exit_code == 0
 
 
 def test_a_worker_cannot_become_root_again(scene: Scene) -> None:

@@ -10,6 +10,7 @@ from dovetail.live.jobs.job_environment import environment_of
 from dovetail.live.jobs.output_path import output_of
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.spec import EACH_GPU, JobSpec
+from dovetail.wire.torchrun import without_sizes
 
 SHELL = ("/bin/sh",)
 """The interpreter of a script whose first line has none."""
@@ -45,7 +46,8 @@ def launcher_in(
             trains=spec.trains or spec.paced,
             grace_s=spec.grace_s,
             user=spec.user,
-            distributed=spec.ntasks == EACH_GPU or spec.tasks > 1,
+            distributed=spec.ntasks == EACH_GPU or spec.tasks > 1 or spec.restarts,
+            per_node=spec.starts_per_node,
             slurm_variables=spec.slurm_variables,
             slurm_ntasks=spec.tasks if spec.ntasks else 0,
             container_image=spec.container_image,
@@ -54,6 +56,7 @@ def launcher_in(
             ships=ships,
             script=spec.script if owned_by_users else "",
             uid=uid_of(spec.user),
+            terminal=spec.terminal,
         )
 
     return launch
@@ -64,7 +67,7 @@ def command_of(spec: JobSpec, folder: Path) -> tuple[str, ...]:
     if spec.paced:
         return synthetic_spec(spec).command()
     if not spec.script:
-        return spec.command
+        return without_sizes(spec.command) if spec.starts_per_node else spec.command
     return (*interpreter_of(spec.script), str(folder / "script"), *spec.command)
 
 

@@ -57,8 +57,8 @@ class PlanApplier:
 
     def _stop(self, job: LiveJob, why: str) -> None:
         """Takes a job off its GPUs; it saves its state first if it can."""
-        # The progress of a plain program is lost, unless it saves by itself.
-        self.tables.preempt(job.row, loses_all=not job.uses_train_protocol, why=why)
+        # The progress of a plain program is lost, unless it has checkpoints of its own.
+        self.tables.preempt(job.row, loses_all=not job.spec.keeps_progress, why=why)
         waiting = replace(job.record, placement=None, members=(), reason="", detail="")
         self.jobs.move(job, Transition.STOPPED, waiting)
         self.members.release(job)
@@ -73,7 +73,7 @@ class PlanApplier:
         state, now = self.tables.state, self.tables.now
         how = state.how(change)
         # It trains on with the GPUs it keeps until the others are ready to join.
-        on = change.before is not None and job.uses_train_protocol
+        on = change.before is not None and job.uses_train_protocol and not job.spec.restart_s
         training, delay = state.begin_switch(change, how, begin_s=now, trains_on=on)
         rate = self.gpus.speed(row, training)
         preparing = after.gpus - training.gpus

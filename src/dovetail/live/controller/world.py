@@ -285,7 +285,7 @@ class LiveWorld:
                     # Silence decides; a broken connection may be back in a moment.
                     pass
                 case NodeGone():
-                    self._node_loss.take_gone(message.node)
+                    self._node_loss.take_gone(message.node, message.asked_s)
                 case NodesChanged():
                     self._leaving = True
 

@@ -25,13 +25,14 @@ from time import monotonic
 
 from dovetail.core.errors import InputError
 from dovetail.live.access.user_entry import UserEntry
-from dovetail.live.engines import keeper
+from dovetail.live.engines import keeper_container
 from dovetail.live.engines.site_scripts import FILE as SITE
 from dovetail.live.engines.site_scripts import read_site
 from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, LaunchError
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.site import AUTO
 from dovetail.wire.spec import Mount
+from dovetail.wire.terminal import PIPES, PTY
 
 PODMAN, APPTAINER = "podman", "apptainer"
 RUNTIMES = (PODMAN, APPTAINER)
@@ -49,6 +50,12 @@ READ_BY_RUNTIME = (
 """Beginnings of the names of variables that podman itself would obey."""
 THREE_TIMES = ("/bin/sh", "-c", 'for _ in 1 2 3; do "$@" && exit; done', "sh")
 """podman fails once if it did not see a container end, and knows that afterwards."""
+STREAMS: Mapping[str, tuple[str, ...]] = {
+    "": ("--log-driver=passthrough",),
+    PIPES: ("--log-driver=none", "--interactive"),
+    PTY: ("--log-driver=none", "--interactive", "--tty"),
+}
+"""What podman does with input and output, by the terminal of a job."""
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 
 
@@ -57,7 +64,8 @@ class ContainerSpec:
     """A program as it is to run in a container.
 
     `folders` are mounted for Dovetail (source and destination), `mounts` for the job, whose word
-    goes first. `gpus` are the names of its GPUs, `called` is the name of its container.
+    goes first. `gpus` are the names of its GPUs, `called` is the name of its container. With a
+    `terminal` it has an input, and a pseudo-terminal of its own if that is one.
     """
 
     image: str
@@ -68,6 +76,7 @@ class ContainerSpec:
     folders: tuple[tuple[str, str], ...]
     gpus: tuple[str, ...]
     called: str = field(default_factory=lambda: f"dovetail-{secrets.token_hex(6)}")
+    terminal: str = ""
 
     def all_mounts(self) -> list[Mount]:
         """Returns what the container sees of its node, each destination once."""
@@ -97,14 +106,15 @@ def podman(
     """Returns the command of podman, whose path is `runtime`; it runs as a `user`, or as we do.
 
     Without control groups of its own the container stays in those of its worker; only crun can do
-    that. Standard output is the worker's file itself (`passthrough`): podman copies nothing.
+    that. Standard output is the worker's file itself (`passthrough`): podman copies nothing but
+    what travels between an interactive job and its terminal.
     """
     uid, gid = (os.geteuid(), os.getegid()) if user is None else (user.uid, user.gid)
     passed = {k: v for k, v in program.environment.items() if not k.startswith(READ_BY_RUNTIME)}
     argv = [
         runtime, "run", "--rm", f"--name={program.called}", f"--pidfile={began}",
         "--sig-proxy=false", "--cgroups=disabled", "--network=host", "--ipc=host",
-        "--log-driver=passthrough", "--security-opt=label=disable",
+        *STREAMS[program.terminal], "--security-opt=label=disable",
         f"--user={uid}:{gid}",
         f"--workdir={program.workdir}", "--entrypoint=",
     ]  # fmt: skip
@@ -237,7 +247,7 @@ class ContainerRelease:
             process = _start_removal(folder)
             if process is None:
                 return False
-            self._running[folder] = process, monotonic() + keeper.REMOVAL_S
+            self._running[folder] = process, monotonic() + keeper_container.REMOVAL_S
         process, until_s = self._running[folder]
         if process.poll() is None and monotonic() < until_s:
             return True

@@ -16,6 +16,7 @@ from dovetail.core.errors import DovetailError
 from dovetail.core.units import NEVER_S
 from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.access.user_entry import UserEntry
+from dovetail.live.engines.agent_terminals import AgentTerminals
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.containers import Containers, ContainerSpec, home_of, reopen_door
 from dovetail.live.engines.devices import Devices, store_names, stored_names
@@ -37,10 +38,11 @@ from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.lease import Lease
 from dovetail.live.node.rendezvous_addresses import LOOPBACK, RendezvousAddresses
-from dovetail.live.node.transport import EventLoop
+from dovetail.live.node.transport import EventLoop, LinkTerminal
 from dovetail.live.shipping.shipper import Shipper
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
+from dovetail.wire.connection import LineConnection, Stream
 from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, FromWorker
 
 MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
@@ -171,6 +173,7 @@ class LocalProcessSettings(ProcessSettings):
             order.container_mounts,
             tuple(folders),
             tuple(gpus) if self._devices.are_gpus else (),
+            terminal=order.terminal,
         )
         began = folder if user is None else Path(order.folder)
         name = "container.pid" if user is None else f".container-{order.worker}.pid"
@@ -355,6 +358,7 @@ class LocalNodes:
         self._addressed: list[tuple[LocalProcessSettings, RendezvousAddresses]] = []
         self.agents: list[Agent] = []
         self._shipper: Shipper | None = None
+        self._terminals = AgentTerminals()
         self._kept_back: list[AgentReport] = []
         for node, (folder, have) in enumerate(zip(folders, devices, strict=True), start=first):
             self._open(node, folder, have)
@@ -437,6 +441,17 @@ class LocalNodes:
         if order.start is not None and order.start.ships and self._shipper is not None:
             order = replace(order, start=self._shipper.localized(order.start))
         return self.agents[place].handle(order, now)
+
+    def call_terminals(self, call: Callable[[str], tuple[Stream, bytes]]) -> None:
+        """Opens connections for terminals by their tickets from now on."""
+        self._terminals.call = call
+
+    def open_terminal(self, wanted: LinkTerminal, link: LineConnection | None) -> None:
+        """Joins the terminal of a worker to a connection, or to one that it opens by a ticket."""
+        place = wanted.node - self._first
+        here = 0 <= place < len(self._launchers)
+        folder = self._launchers[place].terminal(wanted.job, wanted.worker) if here else None
+        self._terminals.open(folder, wanted.ticket, link)
 
     def tick(self, now: float) -> list[AgentReport]:
         """Does what is due in agents and sockets; returns all reports."""

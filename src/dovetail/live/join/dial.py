@@ -18,11 +18,12 @@ from dovetail.live.join.word import JoinWord
 from dovetail.version import __version__
 from dovetail.wire.agent import WIRE_VERSION
 from dovetail.wire.codec import WireError
-from dovetail.wire.connection import LineConnection
+from dovetail.wire.connection import LineConnection, Stream
 from dovetail.wire.join import (
     ANSWERS,
     ENTRANCES,
     CarryFiles,
+    CarryTerminal,
     CheckFolder,
     Enter,
     FolderChecked,
@@ -137,6 +138,13 @@ def enter(word: JoinWord, timeout_s: float = TIMEOUT_S) -> GateStream:
 
 def carry_files(path: Path) -> LineConnection:
     """Returns the connection for files of the node of a join word. Raises OSError."""
+    return _carry(path, lambda word: CarryFiles(__version__, word.name, word.secret))
+
+
+def _carry(
+    path: Path, entrance: Callable[[JoinWord], CarryFiles | CarryTerminal]
+) -> LineConnection:
+    """Returns another connection of the node of a join word. Raises OSError."""
     try:
         word = JoinWord.read(path)
         link = called(word.host, word.port, word.fingerprint, TIMEOUT_S)
@@ -144,8 +152,7 @@ def carry_files(path: Path) -> LineConnection:
         raise ConnectionError(str(error)) from None
     try:
         lines = LineConnection(link)
-        carry = CarryFiles(__version__, word.name, word.secret)
-        lines.send(ENTRANCES.encode(carry), TIMEOUT_S)
+        lines.send(ENTRANCES.encode(entrance(word)), TIMEOUT_S)
         _admitted(_answer_of(lines.read_line(TIMEOUT_S)))
     except NodeRefused as refused:
         link.close()
@@ -154,6 +161,15 @@ def carry_files(path: Path) -> LineConnection:
         link.close()
         raise
     return lines
+
+
+def carry_terminal(path: Path, ticket: str) -> tuple[Stream, bytes]:
+    """Returns the connection for a terminal, and what came in on it. Raises OSError."""
+
+    def shows(word: JoinWord) -> CarryTerminal:
+        return CarryTerminal(__version__, word.name, word.secret, ticket)
+
+    return _carry(path, shows).detach()
 
 
 def _admitted(answer: Welcome | JoinRefused | CheckFolder) -> Welcome:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import signal
 import sys
 import threading
@@ -17,7 +16,6 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from time import sleep, time
-from types import FrameType
 
 from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import Cluster
@@ -43,6 +41,7 @@ from dovetail.live.server.request_handler import RequestHandler, ServerInfo
 from dovetail.live.server.server import Handler, Server, UserAdmission, user_name
 from dovetail.live.server.user_guard import UserGuard
 from dovetail.live.serving.period import starting_meta
+from dovetail.live.serving.save_on_term import saving_on_term
 from dovetail.live.serving.scheduler import JobLengths, Scheduler, build_scheduler
 from dovetail.live.serving.up_request import UpRequest, make_folder
 from dovetail.live.serving.warm_up import warm_up
@@ -54,6 +53,7 @@ from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import LIVE, StoreReader
 from dovetail.live.store.store import Store
 from dovetail.live.system.private_file import is_gone
+from dovetail.live.terminals.terminal_server import TerminalServer, terminal_server
 from dovetail.live.workers.rules import ENDLESS_LEASE_S, Rules
 from dovetail.physics.beliefs.measurements import Measurements
 from dovetail.study.tenant_notes import unheeded
@@ -227,7 +227,7 @@ def _control(
     inbox = ThreadInbox(clock := WallClock(recovered.now_s, engine.speed))
     engine.start_agents()
     with ExitStack() as stack:
-        post = engine.connect(inbox.put)
+        post = engine.connect(inbox.put, clock)
         stack.callback(post.close)
         folders = JobFolders(folder, store, ships=engine.ships, uid_of=_uid_of(request))
         world = LiveWorld(
@@ -261,7 +261,8 @@ def _control(
         pong = _pong(request, recovered.epoch, scheduler, clock.now(), engine.speed)
         info = ServerInfo(pong, folder, engine.paced)
         handler = RequestHandler(info, intake, lambda: world.status, clock.now)
-        server = _server(request, folder, handler, users)
+        terminals = terminal_server(folder.store, engine.open_terminal, intake)
+        server = _server(request, folder, handler, users, terminals)
         stack.callback(server.stop)
         server.start(request.listen)
         if engine.ships:
@@ -309,27 +310,6 @@ def _serving_engine(engine: Engine, server: Server, intake: Intake) -> Iterator[
         engine.serve_clients(None)
 
 
-@contextmanager
-def saving_on_term(intake: Intake) -> Iterator[None]:
-    """Makes the jobs save on SIGTERM, as before the end of an allocation; a second one ends."""
-    before = signal.getsignal(signal.SIGTERM)
-
-    def save() -> None:
-        LOG.info("SIGTERM: jobs save, and the controller ends")
-        intake.request("down", argument="save", key=secrets.token_hex(16))
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, before)
-        # Not here: this thread may be in the middle of anything that a request needs.
-        threading.Thread(target=save, name="save", daemon=True).start()
-
-    signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _rules_of(request: UpRequest, engine: Engine) -> Rules:
     return replace(
         rules_at_speed(engine.speed),
@@ -369,17 +349,21 @@ def _submitted_max(users: StoredUsers | None) -> Callable[[str], int]:
 
 
 def _server(
-    request: UpRequest, folder: Folder, handler: Handler, users: StoredUsers | None
+    request: UpRequest,
+    folder: Folder,
+    handler: Handler,
+    users: StoredUsers | None,
+    terminals: TerminalServer,
 ) -> Server:
     """Returns the server; with users it also listens where everybody may connect."""
     token = folder.token() if request.listen else ""
     if users is None:
-        return Server(handler, folder.socket, token=token)
+        return Server(handler, folder.socket, token=token, terminals=terminals)
     guard = UserGuard(handler, users.users, folder.store)
     door = UserAdmission(
         SharedHome(request.home).socket, lambda user: users.users().why_not_admitted(user)
     )
-    return Server(guard, folder.socket, token=token, door=door)
+    return Server(guard, folder.socket, token=token, door=door, terminals=terminals)
 
 
 def _scheduler(

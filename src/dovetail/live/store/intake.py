@@ -177,7 +177,7 @@ class Intake:
             raise InputError("request", f"unknown verb {verb[:40]!r}", nearest(verb[:40], known))
         if not jobs:
             raise InputError(verb, "no job was named")
-        return [Request(0, verb, job=job) for job in dict.fromkeys(jobs)]
+        return [Request(0, verb, job=job, argument=argument) for job in dict.fromkeys(jobs)]
 
     def _check_drain(self, node: int, argument: str) -> None:
         """Raises InputError for a GPU that is not there, or a reason that no list can show."""
