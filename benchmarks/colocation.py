@@ -6,8 +6,8 @@
 
 Five kinds of jobs, each heavy on one resource or on all, first alone and then in sets, on two cores
 with a disk and a network of known rates (`colocation_machine`; root and iproute2 are needed). It
-goes on where it stopped: a file for each set, and `--within` seconds at a time. It has priority over
-all else on the machine, but what is beside it is better idle.
+goes on where it stopped: a file for each set, and `--within` seconds at a time. It has priority
+over all else on the machine, but what is beside it is better idle.
 """
 
 from __future__ import annotations

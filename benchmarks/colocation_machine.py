@@ -52,7 +52,7 @@ PR_SET_TIMERSLACK = 29
 class Machine:
     """Where the processes of members find the resources.
 
-    `namespaces` are those of trainers and of peers; `group` begins the names of control groups.
+    `namespaces` are those of trainers and of peers, `group` is the control group for a limit.
     """
 
     samples: Path
@@ -63,16 +63,26 @@ class Machine:
     @contextmanager
     def limit(self, thread: int, share: float) -> Iterator[None]:
         """Lets a thread use a share of a core in each period."""
-        group = self.group.with_name(f"{self.group.name}-{thread}")
-        group.mkdir()
+        (self.group / "cpu.rt_runtime_us").write_text(str(round(share * PERIOD_S * 1e6)))
+        (self.group / "tasks").write_text(str(thread))
         try:
-            (group / "cpu.rt_period_us").write_text(str(round(PERIOD_S * 1e6)))
-            (group / "cpu.rt_runtime_us").write_text(str(round(share * PERIOD_S * 1e6)))
-            (group / "tasks").write_text(str(thread))
             yield
         finally:
             (CPU_GROUPS / "tasks").write_text(str(thread))
-            group.rmdir()
+
+
+@contextmanager
+def limited_group() -> Iterator[Path]:
+    """Gives the control group of whoever is limited."""
+    group = CPU_GROUPS / f"dovetail-colocation-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "cpu.rt_period_us").write_text(str(round(PERIOD_S * 1e6)))
+        yield group
+    finally:
+        # A group that is removed holds its part of the cores until the kernel forgets it.
+        (group / "cpu.rt_runtime_us").write_text("0")
+        group.rmdir()
 
 
 def come_first(priority: int) -> None:
@@ -107,8 +117,7 @@ def machine(folder: Path) -> Iterator[Machine]:
         near, far = f"dv{os.getpid()}n", f"dv{os.getpid()}f"
         try:
             join_namespaces(near, far)
-            with quantum(QUANTUM_MS):
-                group = CPU_GROUPS / f"dovetail-colocation-{os.getpid()}"
+            with quantum(QUANTUM_MS), limited_group() as group:
                 yield Machine(samples, Path(place), (near, far), group)
         finally:
             for name in (near, far):
