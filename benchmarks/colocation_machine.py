@@ -40,8 +40,8 @@ CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 QUANTUM = Path("/proc/sys/kernel/sched_rr_timeslice_ms")
 QUANTUM_MS = 4
 """A timer's tick of many kernels; GPUs switch between processes after some 2 ms."""
-LOOPS_FIRST, NETWORK_FIRST = 1, 2
-"""Priorities: packets before loops, as a network card needs no core."""
+LOOPS_FIRST, DEVICES_FIRST = 1, 2
+"""Priorities: packets and reads before loops, as network cards and disks need no core."""
 PERIOD_S = 0.010
 """Of a limit: a third of an iteration, so that it slows each one."""
 CLONE_NEWNET = 0x40000000
@@ -186,6 +186,16 @@ def enter_namespace(name: str) -> None:
     with open(f"/run/netns/{name}", "rb") as file:
         if libc.setns(file.fileno(), CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {name}")
+
+
+@contextmanager
+def device() -> Iterator[None]:
+    """Lets this thread work for a device."""
+    os.sched_setparam(0, os.sched_param(DEVICES_FIRST))
+    try:
+        yield
+    finally:
+        os.sched_setparam(0, os.sched_param(LOOPS_FIRST))
 
 
 def thread_id() -> int:
