@@ -6,8 +6,8 @@
 
 Five kinds of jobs, each heavy on one resource or on all, first alone and then in sets, on two cores
 with a disk and a network of known rates (`colocation_machine`; root and iproute2 are needed). It
-goes on where it stopped: a file for each set, and `--within` seconds at a time. It has priority over
-all else on the machine, but what is beside it is better idle.
+goes on where it stopped: a file for each set, and `--within` seconds at a time. It has priority
+over all else on the machine, but what is beside it is better idle.
 """
 
 from __future__ import annotations
@@ -452,8 +452,8 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--folder", type=Path, help="of what is measured")
     parser.add_argument("--repetitions", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=1.6, help="measured of each cell")
-    parser.add_argument("--warm", type=float, default=0.4, help="seconds before")
+    parser.add_argument("--seconds", type=float, default=1.4, help="measured of each cell")
+    parser.add_argument("--warm", type=float, default=0.3, help="seconds before")
     parser.add_argument("--within", type=float, default=3600.0, help="seconds, then stop")
     parser.add_argument("--only", default="", help="sets whose file names contain this")
     parser.add_argument("--profile", type=Path, help="measure nothing: join the folder into it")
