@@ -16,6 +16,7 @@ import tomllib
 from dataclasses import dataclass, fields, replace
 from math import isnan
 from pathlib import Path
+from typing import NamedTuple
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.messages import ADJUST, LIMIT, MOVE, RESIZE, RESUME, START
@@ -30,6 +31,14 @@ PREPARE_S = 10.0
 """To load the graph and fetch the parameters on new GPUs; the paper gives no number."""
 LIMIT_S = 3.6
 """To put a worker under another compute limit, stable over models (GIMBAL section 4.2)."""
+ADJUST_S = 0.0
+"""To train in another manner on the same GPUs: with other steps, or beside a partner that joins.
+
+Nothing starts anew; SJF-BSBF (section 4) counts what more steps take, and nothing for the change.
+Live, a plain program and one that only gets a neighbour hear nothing. Workers that get other steps
+enter another generation of the same members at the end of an iteration, as in a resize, whose
+pause is of milliseconds (`RECONFIGURE_S`; docs/claims/performance.md); it was not measured apart.
+"""
 WITHOUT_NUMBER = ("none", "one-by-one")
 BY_PROFILE = "per-start:profile"
 """The word for start-up times as they were measured, model by model (Muri's artifact)."""
@@ -69,6 +78,24 @@ def delay_s(how: str, cost_s: float, *, wait_s: float = 0.0, busy_s: float = 0.0
     return max(delay, busy_s) if how in KEEPS_TRAINING else delay
 
 
+class Expansion(NamedTuple):
+    """A running job trains on `training`, a part of its placement; the rest is made ready.
+
+    All of its placement trains from about `ready_s` on; live this is an estimate, which may pass.
+    """
+
+    training: Placement
+    ready_s: float
+
+
+class SwitchCost(NamedTuple):
+    """What it costs a job to be placed, apart: seconds in which it makes no progress, in all, and
+    seconds until all of its GPUs train, the time in which some are made ready included."""
+
+    pause_s: float
+    effect_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Switching:
     """Seconds without progress after a first start, a resumption, a move, a resize, a change of
@@ -85,7 +112,7 @@ class Switching:
     resume_s: float = RESTART_S
     move_s: float = RESTART_S
     resize_s: float = RESTART_S
-    adjust_s: float = 0.0
+    adjust_s: float = ADJUST_S
     limit_s: float = LIMIT_S
     prepare_s: float = 0.0
     cancels: bool = True
@@ -116,7 +143,14 @@ class Switching:
         `same_gpus`: it trains on the GPUs it had, so that nothing joins or leaves.
         """
         pause = 0.0 if same_gpus else self.resize_s
-        return pause + self.limit_s if how == LIMIT else pause
+        return pause + {LIMIT: self.limit_s, ADJUST: self.adjust_s}.get(how, 0.0)
+
+    def overlapped(self) -> Switching:
+        """Returns the model in which every resize is an expansion, as it is of real workers.
+
+        The seconds of a resize pass while the job trains on; its pause is measured, not charged.
+        """
+        return replace(self, prepare_s=self.prepare_s or self.resize_s, resize_s=0.0, cancels=True)
 
     @staticmethod
     def parse(text: str) -> Switching:

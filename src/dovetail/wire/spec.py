@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dovetail.wire.terminal import PIPES, PTY
 from dovetail.wire.torchrun import is_torchrun
 
 INFINITE = float("inf")
@@ -61,6 +62,8 @@ class JobSpec:
     the GPUs each; with `restart_s` on each GPU, or on each node if it starts the processes of its
     node by itself. `slurm_variables` sets those by which programs take themselves for Slurm jobs.
     With a `container_image` each process runs in a container of its own, made from that image.
+    With a `terminal` ("pty" or "pipes") it is interactive: its input and output are those of the
+    client that submitted it, without which it does not go on. So it is never stopped to wait again.
     """
 
     name: str
@@ -107,6 +110,7 @@ class JobSpec:
     reservation: str = ""
     container_image: str = ""
     container_mounts: tuple[Mount, ...] = ()
+    terminal: str = ""
 
     @property
     def tasks(self) -> int:
@@ -162,6 +166,7 @@ class JobSpec:
             )
         if self.paced and not self.duration_s > 0:
             raise ValueError("a paced job needs its duration_s")
+        self._check_interactive()
 
     def _check_elastic(self) -> None:
         """Raises ValueError if its number of GPUs cannot change as it says."""
@@ -176,3 +181,15 @@ class JobSpec:
                 if self.trains
                 else "restart_s needs a range of GPUs"
             )
+
+    def _check_interactive(self) -> None:
+        if not self.terminal:
+            return
+        if self.terminal not in (PTY, PIPES):
+            raise ValueError(f"a terminal is {PTY} or {PIPES}, not {self.terminal[:40]!r}")
+        if self.keeps_progress or self.script or self.tasks > 1:
+            raise ValueError("an interactive job is one command that runs as one process")
+        if self.requeue or self.preemptible or self.retries or self.shareable:
+            raise ValueError("an interactive job cannot wait again, nor share its GPUs")
+        if self.array >= 0 or self.output:
+            raise ValueError("an interactive job is no array, and writes to no file")

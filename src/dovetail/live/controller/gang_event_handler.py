@@ -123,7 +123,7 @@ class GangEventHandler:
             # Until now its progress stood still, whatever the tables assumed for the start.
             job.starting = False
             self.tables.measure(row, job.placed_done_s, rate)
-        elif whole and rate != self.tables.state.rate[row]:
+        elif whole and (self.tables.is_expanding(row) or rate != self.tables.state.rate[row]):
             self.tables.switch(row, rate)
 
     def _train_job_missing(self, job: LiveJob) -> None:

@@ -156,7 +156,7 @@ class GangMembers:
             if wanted is not None and wanted.memory_bytes != bound:
                 self.gangs.of(job).want(replace(wanted, memory_bytes=bound), self.tables.now)
                 self.gangs.touch(job)
-            self.tables.retime(row, self.gpus.speed(row, placement))
+            self.tables.retime(row, self.gpus.speed(row, self.tables.training(row, placement)))
 
     def stop_clock(self, job: LiveJob) -> None:
         """Adds the time since a job began to run to its record, now that it has stopped."""

@@ -17,14 +17,18 @@ SHELL = ("/bin/sh",)
 
 
 def launcher_in(
-    folder: Path, *, ships: bool = False, has_users: bool = False
+    folder: Path,
+    *,
+    ships: bool = False,
+    owned_by_users: bool = False,
+    uid_of: Callable[[str], int] = lambda user: -1,
 ) -> Callable[[int, JobSpec], StartWorker]:
     """Returns the function that makes launches; `folder` has a folder for each job by number.
 
     With `ships` nodes have folders of their own instead, and files travel.
 
-    A script is the file `script` there, run by the interpreter of its first line. With users its
-    text travels, since the folder is its owner's.
+    A script is the file `script` there, run by the interpreter of its first line. Its text travels
+    if folders are owned by users. `uid_of` is the uid of a user here, -1 where nobody asks.
     """
 
     def launch(number: int, spec: JobSpec) -> StartWorker:
@@ -50,7 +54,9 @@ def launcher_in(
             container_mounts=spec.container_mounts,
             retries=spec.retries,
             ships=ships,
-            script=spec.script if has_users else "",
+            script=spec.script if owned_by_users else "",
+            uid=uid_of(spec.user),
+            terminal=spec.terminal,
         )
 
     return launch
