@@ -32,23 +32,23 @@ from typing import ClassVar, cast
 import numpy as np
 
 from dovetail.control.loop import run as run_loop
-from dovetail.control.state import ClusterState
 from dovetail.core.beliefs import Physics, SizedJob
 from dovetail.core.cluster import DOWN, DRAINING, UP, Cluster
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import JobTable, Labels
-from dovetail.core.messages import Ended, Fact, Recorder, Started, Stopped
+from dovetail.core.messages import Ended, Fact, Started, Stopped
 from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Decision, Policy, name_of, parse_policy, spell
 from dovetail.core.switching import Expansion, Switching
 from dovetail.core.trace import Trace
 from dovetail.core.units import NEVER_S, RELATIVE_TOLERANCE
-from dovetail.core.view import Changes, View, show
+from dovetail.core.view import View
 from dovetail.forecast.forecasts import Known
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.interference import Injected
 from dovetail.record.log import LogWriter
+from dovetail.sim.restarting_world import RestartingWorld
 from dovetail.sim.scene import CapacityTimeline, Scene
 from dovetail.sim.world import SimWorld
 
@@ -386,48 +386,6 @@ def _answers(physics: Physics, job: int) -> tuple[object, ...]:
         physics.batches.samples(job),
         physics.batches.accumulated(job, 2),
     )
-
-
-class RestartingWorld(SimWorld):
-    """A world whose tables are lost now and then, and rebuilt from the progress of each job.
-
-    A live controller restarts in the same way: all waiting jobs arrive, the others go on running.
-    """
-
-    def __init__(self, scene: Scene, policy: Policy, recorder: Recorder) -> None:
-        super().__init__(scene, policy, recorder)
-        self._draw = np.random.default_rng(1)
-        self.restarts = 0
-        self.restarted = False
-
-    def advance(self, until: float) -> bool:
-        """Moves to the next instant; before a fifth of them the tables are lost."""
-        goes_on = super().advance(until)
-        self.restarted = goes_on and bool(self._draw.random() < 0.2)
-        if self.restarted:
-            self._restart()
-        return goes_on
-
-    def _restart(self) -> None:
-        old, scene = self.state, self._scene
-        self.state = state = ClusterState(
-            scene.trace.jobs,
-            old.view.cluster,
-            self._policy,
-            physics=scene.belief,
-            forecast=scene.forecast,
-            placing=scene.placing,
-            switching=scene.switching,
-            startup_s=scene.startup_s,
-        )
-        state.now = old.now
-        for job in sorted(old.plan.placed):
-            state.restore(job, old.life(job), old.plan.placed[job], old.rate[job])
-        waiting = sorted(old.waiting)
-        for job in waiting:
-            state.restore(job, old.life(job), None)
-        show(state.view, now=old.now, changes=Changes(arrived=waiting))
-        self.restarts += 1
 
 
 class _Wrapped:

@@ -86,26 +86,37 @@ class PairFit:
 
     def predicted(self, rows: PairRows) -> Floats:
         """Returns the ratios the law gives."""
-        sides = zip(rows.sharing(OUTSIDE_THE_GPU), (rows.load, rows.other_load), strict=True)
-        members = [self._member(outside, load) for outside, load in sides]
-        stages, held, weight = (np.stack(parts, axis=1) for parts in zip(*members, strict=True))
-        return slowdowns(stages, held, weight, ROOMY_HOST)[:, 0]
+        shares = [self._shares(outside) for outside in rows.sharing(OUTSIDE_THE_GPU)]
+        return gpu_ratios(self.law, (rows.load, rows.other_load), shares)
 
     def utilization(self, outside: Bools, load: Floats) -> Floats:
         """Returns the share of an iteration alone in which the GPU works."""
-        _, held, _ = self._member(outside, load)
+        _, held, _ = _on_the_gpu(self.law, load, self._shares(outside))
         return held[:, GPU]
 
-    def _member(self, outside: Bools, load: Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns stages, what is held of them, and weights, each [rows, resources]."""
-        law = self.law
-        counted = np.clip(load, law.lightest, law.heaviest)
-        stages, weight = np.zeros((len(load), RESOURCES)), np.ones((len(load), RESOURCES))
-        stages[:, GPU] = np.where(outside, self.outside_share, 1.0)
-        weight[:, GPU] = counted**law.weight_power
-        held = stages.copy()
-        held[:, GPU] *= counted / (law.half + counted)
-        return stages, held, weight
+    def _shares(self, outside: Bools) -> Floats:
+        return np.where(outside, self.outside_share, 1.0)
+
+
+def gpu_ratios(law: Contention, loads: Sequence[Floats], shares: Sequence[Floats]) -> Floats:
+    """Returns the ratios of first members by loads and GPU stages (shares of the iteration).
+
+    Both have one array of rows for each member of a set.
+    """
+    members = [_on_the_gpu(law, *each) for each in zip(loads, shares, strict=True)]
+    stages, held, weight = (np.stack(parts, axis=1) for parts in zip(*members, strict=True))
+    return slowdowns(stages, held, weight, ROOMY_HOST)[:, 0]
+
+
+def _on_the_gpu(law: Contention, load: Floats, share: Floats) -> tuple[Floats, Floats, Floats]:
+    """Returns stages, what is held of them, and weights, each [rows, resources]."""
+    counted = np.clip(load, law.lightest, law.heaviest)
+    stages, weight = np.zeros((len(load), RESOURCES)), np.ones((len(load), RESOURCES))
+    stages[:, GPU] = share
+    weight[:, GPU] = counted**law.weight_power
+    held = stages.copy()
+    held[:, GPU] *= counted / (law.half + counted)
+    return stages, held, weight
 
 
 def read_pairs(data: Path, gpu_type: str) -> list[dict[str, str]]:
@@ -193,17 +204,19 @@ def _sides(row: dict[str, str]) -> tuple[tuple[str, Config, Config], tuple[str, 
     return ("a", a, b), ("b", b, a)
 
 
-def fit_law(rows: PairRows, kept: Bools) -> PairFit:
+def fit_law(rows: PairRows, kept: Bools, *, weighted: bool = True) -> PairFit:
     """Returns the law that fits the kept rows best, by the logarithms of their ratios.
 
     The share of the model outside the GPU is 1, as of an unknown model, if no kept row has it.
+    Unless `weighted`, all jobs weigh the same.
     """
     # Each pair has a row for either side, so these are all loads of the kept rows.
     lightest, heaviest = float(rows.load[kept].min()), float(rows.load[kept].max())
     outside = bool((np.logical_or(*rows.sharing(OUTSIDE_THE_GPU)) & kept).any())
 
     def fit_of(x: Floats) -> PairFit:
-        law = Contention(float(np.exp(x[0])), float(x[1]), lightest, heaviest)
+        power = float(x[1]) if weighted else 0.0
+        law = Contention(float(np.exp(x[0])), power, lightest, heaviest)
         return PairFit(law, float(np.exp(x[2])) if outside else 1.0)
 
     def residuals(x: Floats) -> Floats:
@@ -215,13 +228,24 @@ def fit_law(rows: PairRows, kept: Bools) -> PairFit:
     return fit_of(solve_least_squares(residuals, [start], bounds, loss="soft_l1", f_scale=0.2))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class HeldOut:
-    """Errors on rows a fit has not seen, beside those of one ratio for all: the others' mean."""
+    """Rows that a fit has not seen: as predicted, as measured, and the mean of the others."""
 
     what: str
-    law: FitError
-    constant: FitError
+    predicted: Floats
+    measured: Floats
+    mean: Floats
+
+    @property
+    def law(self) -> FitError:
+        """Returns the errors of the law."""
+        return error_of(self.predicted, self.measured)
+
+    @property
+    def constant(self) -> FitError:
+        """Returns the errors of one ratio for all."""
+        return error_of(self.mean, self.measured)
 
 
 def models_held_out(rows: PairRows) -> list[HeldOut]:
@@ -230,7 +254,7 @@ def models_held_out(rows: PairRows) -> list[HeldOut]:
     return [_held_out(name, rows, rows.of([name])) for name in names]
 
 
-def pairs_held_out(rows: PairRows) -> HeldOut:
+def pairs_held_out(rows: PairRows, *, weighted: bool = True) -> HeldOut:
     """Returns the errors on pairs drawn at random (both of their sides), over seeded splits."""
     keys = ["+".join(sorted(map(str, pair))) for pair in zip(rows.mine, rows.other, strict=True)]
     pair = np.unique(keys, return_inverse=True)[1]
@@ -239,15 +263,12 @@ def pairs_held_out(rows: PairRows) -> HeldOut:
     for _ in range(SPLITS):
         drawn = random.permutation(pair.max() + 1)[: round(HELD_OUT_SHARE * (pair.max() + 1))]
         held = np.isin(pair, drawn)
-        law.append(fit_law(rows, ~held).predicted(rows)[held])
+        fit = fit_law(rows, ~held, weighted=weighted)
+        law.append(fit.predicted(rows)[held])
         constant.append(np.full(held.sum(), _mean_ratio(rows, ~held)))
         seen.append(rows.ratio[held])
-    measured = np.concatenate(seen)
-    return HeldOut(
-        f"a quarter of the pairs, {SPLITS} draws",
-        error_of(np.concatenate(law), measured),
-        error_of(np.concatenate(constant), measured),
-    )
+    what = f"a quarter of the pairs, {SPLITS} draws"
+    return HeldOut(what, *map(np.concatenate, (law, seen, constant)))
 
 
 def other_types(data: Path, fit: PairFit, constant: float) -> list[HeldOut]:
@@ -255,13 +276,8 @@ def other_types(data: Path, fit: PairFit, constant: float) -> list[HeldOut]:
     found = []
     for gpu_type in OTHER_TYPES:
         rows = pair_rows(data, gpu_type)
-        found.append(
-            HeldOut(
-                gpu_type,
-                error_of(fit.predicted(rows), rows.ratio),
-                error_of(np.full(len(rows.ratio), constant), rows.ratio),
-            )
-        )
+        mean = np.full(len(rows.ratio), constant)
+        found.append(HeldOut(gpu_type, fit.predicted(rows), rows.ratio, mean))
     return found
 
 
@@ -287,7 +303,7 @@ def _left_out(rows: PairRows, fit: PairFit, kept: Sequence[int], held: Sequence[
     excess = {(rows.mine[i][1], rows.other[i][1]): max(LEAST, float(law[i])) for i in kept}
     measured = [(rows.mine[i][1], rows.other[i][1], float(rows.ratio[i])) for i in kept]
     table = MeasuredPair(measured, lambda mine, other: excess[int(mine), int(other)])
-    factors = [table.factor(rows.mine[i][1], rows.other[i][1]) for i in held]
+    factors = [float(table.factors([rows.mine[i][1]], [rows.other[i][1]])[0, 0]) for i in held]
     return np.asarray(1.0 + np.array(factors) * law[list(held)])
 
 
@@ -295,7 +311,7 @@ def _held_out(what: str, rows: PairRows, held: Bools) -> HeldOut:
     measured = rows.ratio[held]
     predicted = fit_law(rows, ~held).predicted(rows)[held]
     constant = np.full(len(measured), _mean_ratio(rows, ~held))
-    return HeldOut(what, error_of(predicted, measured), error_of(constant, measured))
+    return HeldOut(what, predicted, measured, constant)
 
 
 def mean_ratio(rows: PairRows) -> float:

@@ -231,11 +231,7 @@ class ReplayWorld:
                 case NodeChanged(_, node, node_state):
                     nodes.append((node, node_state))
                 case Shrunk(_, job, placement, _, _, _):
-                    lost = {
-                        n for n, _ in state.plan.placed[job].spans if n not in placement.by_node()
-                    }
-                    state.expansions.lose(job, lost)
-                    state.plan.shrink(job, placement)
+                    self._shrink(job, placement)
                     shrunk.append(fact)
                 case Woke() | Learned():
                     woke = True
@@ -246,9 +242,19 @@ class ReplayWorld:
         capacity = self._change_capacity(nodes, instant.events)
         for t, job, placement, rate, from_s, _ in shrunk:
             state.start(job, placement, rate, from_s - t)
-        tenants = state.plan.occupancy.tenants
-        opens = woke and tenants is not None and instant.t in tenants.edges_s()
+        opens = woke and self._reservation_begins(instant.t)
         return Changes(arrived, ended, evicted, capacity=capacity or opens, woke=woke)
+
+    def _reservation_begins(self, t: float) -> bool:
+        """Returns whether a reservation begins or ends at an instant."""
+        tenants = self._state.plan.occupancy.tenants
+        return tenants is not None and t in tenants.edges_s()
+
+    def _shrink(self, job: int, left: Placement) -> None:
+        state = self._state
+        lost = state.plan.placed[job].by_node().keys() - left.by_node().keys()
+        state.expansions.lose(job, lost)
+        state.plan.shrink(job, left)
 
     def _change_capacity(self, nodes: Sequence[tuple[int, str]], events: Sequence[Fact]) -> bool:
         """Adopts the states of nodes and GPUs; returns whether there are new ones."""

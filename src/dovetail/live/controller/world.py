@@ -96,8 +96,7 @@ class LiveWorld:
     ) -> None:
         self._edges = edges
         self._rules = rules = rules or Rules()
-        _set_clock(state, max(recovered.now_s, edges.clock.now()))
-        state.expansions.follow_workers()
+        _make_live(state, max(recovered.now_s, edges.clock.now()))
         epoch, self._jobs = recovered.epoch, (jobs := LiveJobs())
         self._gangs = gangs = LiveGangs(launches, rules, NodeAddresses(dict(enumerate(names))))
         self._log = log = InstantLog(jobs, state)
@@ -431,6 +430,7 @@ class LiveWorld:
         self._publisher.decided()
 
 
-def _set_clock(state: ClusterState, now: float) -> None:
+def _make_live(state: ClusterState, now: float) -> None:
     state.now = now
     show(state.view, now=now)
+    state.expansions.follow_workers()
