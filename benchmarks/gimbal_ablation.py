@@ -25,7 +25,7 @@ from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import Known
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.pair_law import MEASURED, parse_interference
+from dovetail.physics.sharing.interference import MEASURED, parse_interference
 from dovetail.physics.zoo.models import shipped
 from dovetail.sim.scene import Scene
 from papers.frame.experiment import play_scene

@@ -25,7 +25,7 @@ from dovetail.mechanisms.calibration.goals import Member, goal_of
 from dovetail.mechanisms.calibration.primitives import Setting, free_competition
 from dovetail.mechanisms.calibration.search import Search
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.pair_law import MeasuredInterference
+from dovetail.physics.sharing.interference import MeasuredInterference
 from dovetail.physics.zoo.models import shipped
 from dovetail.policies.gimbal import Calibrated
 from dovetail.sim.scene import Scene

@@ -14,7 +14,8 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from dovetail.algorithms.stage_cycle import BARRIER, CYCLES, OVERLAPPED
-from dovetail.physics.sharing.interleave import MEASURED_FACTORS, InterleaveRule, interleaving_of
+from dovetail.physics.sharing.service_demand import well_placed_demand
+from dovetail.physics.sharing.turns import MEASURED_FACTORS, InterleaveRule, interleaving_of
 from dovetail.physics.zoo.models import FAMILIES, zoo
 from papers.muri.best_cycles import best_cycles
 
@@ -31,9 +32,9 @@ def main() -> None:
 
 def table_2() -> None:
     """Prints the speeds of the four jobs of Table 2, and the factor that would make them so."""
-    profiles = [(zoo()[f"muri/{name}"], MACHINES_GPUS) for name in TABLE_2]
-    known = interleaving_of(profiles, InterleaveRule())
-    everybody = np.arange(len(profiles))[None]
+    demands = [well_placed_demand(zoo()[f"muri/{name}"], MACHINES_GPUS) for name in TABLE_2]
+    known = interleaving_of(demands, InterleaveRule())
+    everybody = np.arange(len(demands))[None]
     alone = known.iteration_s
     print(f"Table 2: speed over speed alone in a set of four, {MACHINES_GPUS} GPUs")
     print(f"{'rule':<26}" + "".join(f"{name[:10]:>12}" for name in TABLE_2) + f"{'sum':>8}")
@@ -64,7 +65,9 @@ def all_sets() -> None:
     for family in FAMILIES:
         members = [p for p in zoo().values() if p.family == family and p.stages is not None]
         for gpus in COUNTS:
-            known = interleaving_of([(p, gpus) for p in members], InterleaveRule())
+            known = interleaving_of(
+                [well_placed_demand(p, gpus) for p in members], InterleaveRule()
+            )
             for size in (2, 3, 4):
                 compared(family, gpus, known.stage_s, known.iteration_s, size)
 

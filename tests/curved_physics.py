@@ -9,7 +9,7 @@ from dovetail.core.beliefs import Physics
 from dovetail.core.job import Floats, Ints, JobTable
 from dovetail.core.placement import Placement
 from dovetail.physics.linear import LinearSpeed, LinearStructure, linear_physics
-from dovetail.physics.sharing.pair_law import Interference
+from dovetail.physics.sharing.interference import Interference
 
 
 class CurvedSpeed(LinearSpeed):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dovetail.algorithms.pair_sharing import overlapped_s, pays, sequential_s
+from dovetail.core.beliefs import SizedJob
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.order import Order
 from dovetail.core.placement import Placement
@@ -235,7 +236,9 @@ def pair(view: View, draft: Draft, job: int, host: int) -> PairChoice:
     left, length = (view.progress.left_s((j,))[0] for j in (host, job))
     options = []
     for steps in fitting_steps(view, draft, job, host):
-        mine, its = physics.sharing.interference(job, steps, host, there.accumulation_steps)
+        mine, its = physics.sharing.interference(
+            SizedJob(job, steps), SizedJob(host, there.accumulation_steps)
+        )
         options.append(
             SubBatch(steps, length * (1.0 / physics.batches.accumulated(job, steps)), its, mine)
         )

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from builders import Row, scene_of, trace_of
 from dovetail.core.cluster import GIB, Cluster, NodeGroup
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.pair_law import GpuLoad, Injected, Interference
+from dovetail.physics.sharing.interference import Injected, Interference
+from dovetail.physics.sharing.service_demand import ServiceDemand
 from dovetail.physics.zoo.models import shipped
 from dovetail.sim.scene import Scene
 
@@ -20,7 +21,7 @@ class Uneven(Interference):
 
     worst: float
 
-    def ratio(self, mine: GpuLoad, other: GpuLoad) -> float:
+    def ratio(self, mine: ServiceDemand, other: ServiceDemand) -> float:
         a, b = ((load.model.name if load.model else "") for load in (mine, other))
         micro_batch, other_micro_batch = mine.micro_batch, other.micro_batch
         mixed = sum(map(ord, a)) * 7 + sum(map(ord, b)) * 13

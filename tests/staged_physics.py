@@ -9,8 +9,8 @@ from dovetail.core.beliefs import Interleaving, Neighbour, Physics
 from dovetail.core.job import Ints, JobTable
 from dovetail.core.placement import Placement
 from dovetail.physics.linear import LinearSharing, LinearStructure, UnknownMemory, linear_physics
-from dovetail.physics.sharing.interleave import InterleaveCycles, InterleaveRule
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
+from dovetail.physics.sharing.turns import InterleaveCycles, InterleaveRule, MemberStages
 
 PLAIN = InterleaveRule.parse("barrier,no-contention,no-floor")
 
@@ -34,7 +34,7 @@ class StagedSharing(LinearSharing):
     def __init__(self, structure: StagedStructure, stages: Interleaving) -> None:
         super().__init__(structure, Injected())
         self._structure, self._stages = structure, stages
-        self._turns = InterleaveCycles(lambda: stages)
+        self._turns = InterleaveCycles(stages)
 
     @property
     def interleaving(self) -> Interleaving:
@@ -43,10 +43,16 @@ class StagedSharing(LinearSharing):
     def slowdown(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
         if not neighbours:
             return 1.0
-        kind_of, members = self._structure.kind_of, [(job, placement), *neighbours]
-        seats = [(int(kind_of[j]), p.interleave.phase) for j, p in members if p.interleave]
-        assert len(seats) == len(members), "only interleave sets are asked for"
-        return self._turns.slowdown(seats[0][0], seats)
+        mine, *others = (self._turn(*member) for member in ((job, placement), *neighbours))
+        return self._turns.slowdown(mine, others)
+
+    def stages(self, job: int, placement: Placement) -> tuple[tuple[float, ...], float]:
+        kind, known = self._structure.kind_of[job], self._stages
+        return tuple(known.stage_s[kind].tolist()), float(known.iteration_s[kind])
+
+    def _turn(self, job: int, placement: Placement) -> MemberStages:
+        assert placement.interleave is not None, "only interleave sets are asked for"
+        return MemberStages(*self.stages(job, placement), placement.interleave.phase)
 
 
 class StagedMemory(UnknownMemory):

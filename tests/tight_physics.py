@@ -6,7 +6,7 @@ from dataclasses import replace
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.job import JobTable
 from dovetail.physics.linear import UnknownMemory, linear_physics
-from dovetail.physics.sharing.pair_law import Interference
+from dovetail.physics.sharing.interference import Interference
 
 
 class OneJobPerGpu(UnknownMemory):

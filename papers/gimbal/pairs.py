@@ -16,8 +16,8 @@ import numpy as np
 
 from dovetail.algorithms.sample_split import split
 from dovetail.core.placement import Placement
+from dovetail.physics.sharing.interference import MEASURED
 from dovetail.physics.sharing.limits import shared_slowdown
-from dovetail.physics.sharing.pair_law import MEASURED
 from papers.frame.experiment import Numbers
 from papers.gimbal.search import set_scene
 from papers.gimbal.workloads import STAND_INS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.physics.sharing.pair_law import MEASURED
+from dovetail.physics.sharing.interference import MEASURED
 from dovetail.report.plots import canvas
 from papers.frame.claim import Plot
 from papers.frame.drawing import (

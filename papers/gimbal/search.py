@@ -26,7 +26,7 @@ from dovetail.mechanisms.calibration.primitives import free_competition
 from dovetail.mechanisms.calibration.search import Search
 from dovetail.physics.linear import LinearSharing, LinearStructure, linear_physics
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.pair_law import MEASURED, Injected, parse_interference
+from dovetail.physics.sharing.interference import MEASURED, Injected, parse_interference
 from dovetail.physics.zoo.models import shipped
 from dovetail.policies.gimbal import Calibrated
 from dovetail.sim.scene import Scene

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.core.units import HOUR_S
-from dovetail.physics.sharing.pair_law import MEASURED, GpuLoad, parse_interference
+from dovetail.physics.sharing.interference import MEASURED, parse_interference
+from dovetail.physics.sharing.service_demand import on_one_gpu
 from dovetail.physics.speed.throughput import iteration_s
 from dovetail.physics.zoo.models import shipped
 from dovetail.report.plots import canvas
@@ -73,8 +74,8 @@ def interference() -> Figure:
         other = known.find("cifar10")
         for axes, model in zip(panels, MODELS, strict=True):
             profile, batch = known.find(model), float(BATCH_PER_GPU[model])
-            cuts = [GpuLoad(profile, batch / steps) for steps in SUB_BATCHES]
-            beside = GpuLoad(other, float(BATCH_PER_GPU["cifar10"]))
+            cuts = [on_one_gpu(profile, batch / steps) for steps in SUB_BATCHES]
+            beside = on_one_gpu(other, float(BATCH_PER_GPU["cifar10"]))
             mine = [between.ratio(load, beside) for load in cuts]
             theirs = [between.ratio(beside, load) for load in cuts]
             places = np.arange(len(cuts))

@@ -16,7 +16,7 @@ from dovetail.core.trace import Trace
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.pair_law import Injected, MeasuredInterference
+from dovetail.physics.sharing.interference import Injected, MeasuredInterference
 from dovetail.physics.zoo.models import shipped
 from dovetail.sim.world import SimWorld
 from growing_world import GrowingWorld, Told, told

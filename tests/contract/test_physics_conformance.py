@@ -13,7 +13,7 @@ from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import LinearSharing, LinearStructure, UnknownMemory, linear_physics
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 from dovetail.physics.zoo.models import shipped
 
 CLUSTER = Cluster.uniform(2, 4)

@@ -8,7 +8,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 from dovetail.physics.zoo.models import shipped
 from reporting_world import Reporting
 

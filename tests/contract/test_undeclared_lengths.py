@@ -22,7 +22,7 @@ from dovetail.core.policy import Decision, registered
 from dovetail.core.view import View
 from dovetail.forecast.forecasts import Known
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 
 assert dovetail.policies
 BLIND = sorted(

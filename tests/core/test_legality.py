@@ -16,7 +16,7 @@ from dovetail.core.policy import POWERS
 from dovetail.core.tenants import QueueSpec
 from dovetail.core.view import show
 from dovetail.physics.linear import LinearBatches, UnknownMemory, linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 
 ALL = frozenset(POWERS)
 SHARED = {"shareable": True}

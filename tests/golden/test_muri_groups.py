@@ -16,7 +16,7 @@ from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
-from dovetail.physics.sharing.interleave import InterleaveRule
+from dovetail.physics.sharing.turns import InterleaveRule
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
 from dovetail.traces.importing import import_trace

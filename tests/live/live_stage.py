@@ -40,7 +40,7 @@ from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
 from dovetail.live.workers.rules import Rules
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission

@@ -17,7 +17,7 @@ from dovetail.control.state import ClusterState
 from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
-from dovetail.core.messages import HOW, Ended, Fact, Started, Stopped
+from dovetail.core.messages import Ended, Fact, Started, Stopped
 from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
@@ -31,7 +31,7 @@ from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import LinearSpeed, LinearStructure, linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.spec import JobSpec
 from emulated_faults import FaultyNodes
@@ -104,7 +104,6 @@ class Play:
             physics=learning.physics,
             forecast=Declared(jobs, lambda job: lengths.get(job, 0.0)),
             placing=Placing.parse("prefer"),
-            switch_s=dict.fromkeys(HOW, 0.0),
         )
         inbox = VirtualInbox(line)
         post = VirtualPost(line, self._nodes(line, inbox))

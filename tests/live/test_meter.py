@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import pytest
 
 from builders import Row, jobs_of
+from dovetail.core.beliefs import SizedJob
 from dovetail.core.placement import Placement
 from dovetail.live.measuring.learner import LearningBelief
 from dovetail.live.measuring.meter import LAST, UNSEEN_S, JobMeter, MeasuredProgress, ReportMeter
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.worker import Training
 
@@ -207,7 +208,9 @@ def test_a_wrong_pair_is_found_by_its_measured_rates(learner: Learning) -> None:
         news = host.trains(50.0)
     assert meters.undo_pair(*pair), "both need 95 seconds and are twice as slow"
     assert not meters.undo_pair(*pair), "it is said once"
-    assert learner.physics.sharing.interference(0, 1, 1, 1)[0] == pytest.approx(2.0)
+    assert learner.physics.sharing.interference(SizedJob(0, 1), SizedJob(1, 1))[0] == pytest.approx(
+        2.0
+    )
 
 
 def test_a_neighbour_that_does_not_train_yet_teaches_nothing(learner: Learning) -> None:

@@ -7,13 +7,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from builders import Row, jobs_of
+from dovetail.core.beliefs import SizedJob
 from dovetail.core.placement import Interleave, Placement
 from dovetail.core.reading import SpeedMeasurement
 from dovetail.live.measuring.pair_guard import SURPRISE, PairGuard, PairMember, must_separate
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.measurements import LEAST
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 
 ONE = Placement(((0, 1),), gpu_ids=((0,),))
 
@@ -102,7 +103,7 @@ def test_a_wrong_pair_is_parted_once_and_made_again_only_on_purpose() -> None:
     learn(learning, 0, [(1, ONE)], 50.0)
     assert guard.undo(*pair, None, None)
     assert not guard.undo(*pair, None, None)
-    assert learning.physics.sharing.interference(1, 1, 0, 1) == (2.0, 2.0)
+    assert learning.physics.sharing.interference(SizedJob(1, 1), SizedJob(0, 1)) == (2.0, 2.0)
     guard.note(*pair)
     assert not guard.undo(*pair, None, None), "this time it was known"
 

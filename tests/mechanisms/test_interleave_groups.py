@@ -10,7 +10,7 @@ from dovetail.algorithms.stage_cycle import cycle_s, orderings
 from dovetail.core.view import show
 from dovetail.mechanisms.interleaving.groups import Grouping, MergeNode, SizeBucket, group
 from dovetail.mechanisms.interleaving.rules import Ordering, SetRules, rules_of
-from dovetail.physics.sharing.interleave import InterleaveRule
+from dovetail.physics.sharing.turns import InterleaveRule
 from papers.muri.best_cycles import best_ordering, efficiency
 from staged_physics import PLAIN, staged_physics
 

@@ -14,7 +14,7 @@ from dovetail.core.placement import Placement
 from dovetail.mechanisms.calibration.primitives import Bench, WorkerLimits, free_competition
 from dovetail.mechanisms.sharing.stars import Star
 from dovetail.physics.linear import LinearBatches, LinearSharing, LinearStructure, linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 
 CENTRE = Placement(((0, 4),), ((0, 1, 2, 3),))
 BESIDE = {1: Placement(((0, 2),), ((0, 1),)), 2: Placement(((0, 1),), ((3,),))}

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from builders import Row, trace_of
-from dovetail.core.beliefs import Physics
+from dovetail.core.beliefs import Physics, SizedJob
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.placement import Interleave, Placement
 from dovetail.physics.beliefs.blur import Blur, log_normal, normal, uniform
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.interleave import InterleaveRule
+from dovetail.physics.sharing.turns import InterleaveRule
 from dovetail.physics.zoo.models import shipped
 
 MODELS = ("muri/resnet18", "muri/gpt2", "muri/a2c", "muri/resnet18")
@@ -44,7 +44,11 @@ def answers(physics: Physics) -> dict[str, list[float]]:
         + physics.speed.rates(8)[physics.kind_of].reshape(-1).tolist()
         + [physics.structure.scale(j) for j in jobs],
         "interference": [physics.rate(j, on(4), [((j + 1) % 4, on(4))]) for j in jobs]
-        + [x for j in jobs for x in physics.sharing.interference(j, 1, (j + 1) % 4, 1)],
+        + [
+            x
+            for j in jobs
+            for x in physics.sharing.interference(SizedJob(j, 1), SizedJob((j + 1) % 4, 1))
+        ],
         "stages": kinds.reshape(-1).tolist()
         + [physics.rate(j, on(4, j), [s for s in seated if s[0] != j]) for j in jobs],
         "memory": [physics.memory.footprint_bytes(j, 1) for j in jobs]

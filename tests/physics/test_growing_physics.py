@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from builders import Row, trace_of
-from dovetail.core.beliefs import Physics
+from dovetail.core.beliefs import Physics, SizedJob
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobRequest, JobTable
 from dovetail.core.placement import Interleave, Placement
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.pair_law import Injected, MeasuredInterference
+from dovetail.physics.sharing.interference import Injected, MeasuredInterference
 from dovetail.physics.zoo.models import shipped
 from growing_world import empty_table
 
@@ -69,12 +69,17 @@ def answers(physics: Physics, jobs: int) -> list[object]:
         said.append((physics.memory.footprint_bytes(job, 1), physics.memory.fixed_bytes(job)))
         said.append((physics.batches.accumulated(job, 2), physics.batches.most_steps(job)))
         said.append((physics.speed.top(job, 2), physics.speed.spread(job)))
-        ours, theirs = physics.sharing.interferences([(job, 2)], [(o, 1) for o in range(jobs)])
-        each = [physics.sharing.interference(job, 2, other, 1) for other in range(jobs)]
+        ours, theirs = physics.sharing.interferences(
+            [SizedJob(job, 2)], [SizedJob(o) for o in range(jobs)]
+        )
+        each = [
+            physics.sharing.interference(SizedJob(job, 2), SizedJob(other, 1))
+            for other in range(jobs)
+        ]
         assert list(zip(ours[0].tolist(), theirs[0].tolist(), strict=True)) == each
         for other in range(jobs):
             there = Placement(((0, ROWS[other].gpus),), (tuple(range(ROWS[other].gpus)),))
-            said.append(physics.sharing.interference(job, 1, other, 1))
+            said.append(physics.sharing.interference(SizedJob(job, 1), SizedJob(other, 1)))
             if other != job:
                 said.append(physics.rate(job, named, [(other, there)]))
                 seats = [Placement(p.spans, p.gpu_ids, interleave=Interleave(0, i))

@@ -3,7 +3,6 @@
 import pytest
 from physics_scene import a_model
 
-from dovetail.physics.sharing.contention import shipped_contention
 from dovetail.physics.speed.throughput import iteration_s
 from dovetail.physics.zoo.models import lookup, zoo
 from dovetail.physics.zoo.provenance import Provenance
@@ -42,7 +41,6 @@ def test_one_gpu_exchanges_nothing_and_works_all_the_time_but_for_ncf() -> None:
         assert row is not None and row.network_s == 0
         share = row.gpu_s / iteration_s(lookup(name), gpus=1)
         assert share == pytest.approx(cost.gpu_share)
-        assert share == pytest.approx(shipped_contention().gpu_share(lookup(name)))
 
 
 def test_loading_counts_as_storage_for_images_and_as_cpu_for_speech() -> None:

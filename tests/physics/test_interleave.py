@@ -18,11 +18,13 @@ from dovetail.core.placement import Interleave, Placement
 from dovetail.core.policy import POWERS, Decision
 from dovetail.core.view import View
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.interleave import (
+from dovetail.physics.sharing.service_demand import UNKNOWN_DEMAND, well_placed_demand
+from dovetail.physics.sharing.turns import (
     ALONE,
     MEASURED_FACTORS,
     InterleaveCycles,
     InterleaveRule,
+    MemberStages,
     interleaving_of,
 )
 from dovetail.physics.speed.throughput import iteration_s
@@ -98,11 +100,11 @@ def test_no_member_is_faster_than_alone_unless_the_floor_is_taken_away() -> None
 
 
 def test_the_floor_is_that_of_the_slowest_member() -> None:
-    stage_s = np.array([(1.0, 0, 0, 0), (1.0, 0, 0, 0)])
-    known = Interleaving(stage_s, np.array([2.0, 6.0]), "barrier", ALONE, True)
-    turns = InterleaveCycles(lambda: known)
+    rule = Interleaving(np.empty((0, 4)), np.empty(0), "barrier", ALONE, True)
+    cycles, loading = InterleaveCycles(rule), (1.0, 0.0, 0.0, 0.0)
+    one, two = MemberStages(loading, 2.0, 0), MemberStages(loading, 6.0, 1)
     # A cycle of 2 s by the stages, but the second needs 6 s alone; the first waits for it.
-    assert [turns.slowdown(kind, [(0, 0), (1, 1)]) for kind in (0, 1)] == [3.0, 1.0]
+    assert [cycles.slowdown(one, [two]), cycles.slowdown(two, [one])] == [3.0, 1.0]
 
 
 def test_three_stages_join_storage_and_cpu() -> None:
@@ -118,7 +120,9 @@ def test_three_stages_join_storage_and_cpu() -> None:
 def test_jobs_of_unknown_stages_take_turns_on_the_whole_gpu() -> None:
     assert speeds("barrier", "scene/disk", "scene/bare", "") == pytest.approx([1 / 3] * 3)
     assert speeds("overlapped", "", "") == [0.5, 0.5]
-    times = interleaving_of([(BARE, 1), (None, 1), (DISK, 1)], InterleaveRule())
+    times = interleaving_of(
+        [well_placed_demand(BARE, 1), UNKNOWN_DEMAND, well_placed_demand(DISK, 1)], InterleaveRule()
+    )
     assert times.stage_s[:2].sum() == 0 and times.iteration_s[:2].tolist() == [0, 0]
     assert not times.stage_s.flags.writeable
 

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from builders import Row, trace_of
-from dovetail.core.beliefs import Physics
+from dovetail.core.beliefs import Physics, SizedJob
 from dovetail.core.cluster import Cluster
 from dovetail.core.placement import Placement
 from dovetail.physics.beliefs.blur import Blur
 from dovetail.physics.beliefs.noisy import noisy_physics
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.pair_law import GpuLoad, Injected, Interference
+from dovetail.physics.sharing.interference import Injected, Interference
+from dovetail.physics.sharing.service_demand import ServiceDemand
 from dovetail.physics.speed.throughput import footprint_bytes
 from dovetail.physics.zoo.models import lookup, shipped
 
@@ -76,9 +77,8 @@ def test_jobs_of_a_kind_are_alike_in_every_answer(kind: str) -> None:
     for a, b in [(a, b) for a in jobs for b in jobs if one.kind_of[a] == one.kind_of[b]]:
         assert one.structure.scale(a) == one.structure.scale(b)
         for other in jobs:
-            assert one.sharing.interference(a, 1, other, 1) == one.sharing.interference(
-                b, 1, other, 1
-            )
+            first, second = (one.sharing.interference(SizedJob(x), SizedJob(other)) for x in (a, b))
+            assert first == second
         for gpus in range(1, 9):
             assert one.rate(a, on(gpus), ()) == one.rate(b, on(gpus), ())
 
@@ -120,7 +120,7 @@ def test_accumulation_costs_what_the_speed_says(kind: str) -> None:
 def test_ratios_are_shared_over_alone(kind: str) -> None:
     one = physics(kind)
     a, b = 0, 6
-    mine, theirs = one.sharing.interference(a, 1, b, 1)
+    mine, theirs = one.sharing.interference(SizedJob(a, 1), SizedJob(b, 1))
     names = ((0, 1, 2, 3),)
     pair = [Placement(((0, 4),), names), Placement(((0, 4),), names)]
     alone, shared = one.rate(a, pair[0], ()), one.rate(a, pair[0], [(b, pair[1])])
@@ -132,7 +132,7 @@ def test_ratios_are_shared_over_alone(kind: str) -> None:
 
 def test_a_gang_goes_at_the_pace_of_its_worst_neighbour() -> None:
     class ByName(Interference):
-        def ratio(self, mine: GpuLoad, other: GpuLoad) -> float:
+        def ratio(self, mine: ServiceDemand, other: ServiceDemand) -> float:
             name = other.model.name if other.model else ""
             return {"bert": 1.2, "cifar10": 1.9}.get(name, 1.0)
 

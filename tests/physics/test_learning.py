@@ -10,7 +10,7 @@ from curved_physics import curved_physics
 from dovetail.core.messages import Started
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 from reporting_world import Reporting
 
 REPORT_S = 2.0

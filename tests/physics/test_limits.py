@@ -1,7 +1,6 @@
 """What limits, samples and a worker's own neighbour do: laws by hand, and what must always hold."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +9,7 @@ from physics_scene import a_model, assumed
 
 from builders import Row, trace_of
 from dovetail.algorithms.sample_split import split
-from dovetail.core.beliefs import Neighbour, Physics
+from dovetail.core.beliefs import Neighbour, Physics, SizedJob
 from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.placement import Placement
 from dovetail.physics.beliefs.blur import Blur
@@ -18,27 +17,20 @@ from dovetail.physics.beliefs.noisy import noisy_physics
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.memory import MemoryLaw
 from dovetail.physics.placed import placed_physics
+from dovetail.physics.sharing.contention import shipped_contention
+from dovetail.physics.sharing.interference import Injected, MeasuredInterference
 from dovetail.physics.sharing.limits import (
-    Demand,
+    LEAST,
     alone_slowdown,
-    parse_demand,
     shared_slowdown,
-    shipped_demand,
+    utilization,
 )
-from dovetail.physics.sharing.pair_law import Injected, MeasuredInterference
+from dovetail.physics.sharing.service_demand import GPU, UNKNOWN_DEMAND, load, on_one_gpu
 from dovetail.physics.sharing.worker_slowdowns import FORWARD_SHARE
 from dovetail.physics.speed.network import Network, RingLink
-from dovetail.physics.zoo.models import Catalogue, shipped
+from dovetail.physics.zoo.models import Catalogue, lookup, shipped
 from dovetail.physics.zoo.profile import ModelProfile
 from dovetail.physics.zoo.profile_file import ProfileSet
-from tools.zoo.limits import (
-    dump_demand,
-    fit_demand,
-    fit_known_demand,
-    models_held_out,
-    pairs_held_out,
-    whole_pairs,
-)
 
 MODELS = ["pollux/bert", "pollux/imagenet", "pollux/ncf", "muri/vgg16", "afs/transformer", ""]
 BIG, SMALL = 0, len(MODELS)
@@ -59,11 +51,16 @@ def pair_on(*gpus: int, **more: object) -> Placement:
     return Placement(((0, len(gpus)),), (gpus,), **more)  # type: ignore[arg-type]
 
 
-def test_utilisation_by_hand() -> None:
-    law = Demand(half=1.0, power=0.5, heaviest=9.0)
-    assert law.utilization(4.0, 1.0) == pytest.approx(2 / 3)
-    assert law.utilization(4.0, 0.3) == pytest.approx(0.2)
-    assert law.utilization(50.0, 1.0) == law.utilization(float("inf"), 1.0) == 0.75
+def test_utilisation_is_the_part_of_the_gpu_stage_in_which_kernels_run() -> None:
+    bert, ncf = lookup("pollux/bert"), lookup("pollux/ncf")
+    law = shipped_contention().law.value
+    assert utilization(on_one_gpu(bert, 8)) == pytest.approx(law.fill(load(bert, 8)))
+    # Two thirds of its iteration are outside the GPU.
+    inside = on_one_gpu(ncf, ncf.batch.value.size)
+    assert utilization(inside) == pytest.approx(inside.shares[GPU] * law.fill(inside.load))
+    assert utilization(inside) < 0.4
+    assert utilization(UNKNOWN_DEMAND) == shipped_contention().median_utilization
+    assert utilization(replace(inside, stage_s=(0.0, 0.0, 0.0, 0.0))) == LEAST
 
 
 def test_a_limit_slows_from_the_utilisation_down() -> None:
@@ -101,10 +98,6 @@ def test_what_every_pair_of_limits_keeps(
     assert mine / slow + other / theirs <= whole * least, "the GPU gives no more than it has"
 
 
-def test_the_shipped_law_reads_back() -> None:
-    assert parse_demand(dump_demand(shipped_demand())) == shipped_demand()
-
-
 @pytest.mark.parametrize("job", range(len(MODELS)))
 def test_alone_a_worker_runs_at_its_limit_over_its_utilisation(job: int) -> None:
     used = MEASURED.sharing.utilization(job)
@@ -137,7 +130,7 @@ def test_a_squeezed_job_slows_and_its_neighbour_does_not(
 def test_whole_limits_are_free_competition(big: int) -> None:
     for small in range(SMALL, 2 * SMALL):
         plain, whole = pair_on(0, 1), pair_on(0, 1, fractions=(1.0, 1.0))
-        ratio, other_ratio = MEASURED.sharing.interference(big, 1, small, 1)
+        ratio, other_ratio = MEASURED.sharing.interference(SizedJob(big, 1), SizedJob(small, 1))
         for there in (plain, whole):
             assert MEASURED.rate(big, WHOLE, [(small, there)]) == 1 / ratio
             assert MEASURED.rate(small, there, [(big, WHOLE)]) == 1 / other_ratio
@@ -252,7 +245,7 @@ def test_jobs_without_a_model_are_as_busy_as_the_median(batch: int) -> None:
     jobs = trace_of(Row(2, 9, batch_size=batch), Row(2, 9)).jobs
     linear = linear_physics(jobs, Injected(1.5))
     placed = placed_physics(jobs, Cluster.uniform(1, 2), shipped(), interference=Injected(1.5))
-    median = shipped_demand().median
+    median = shipped_contention().median_utilization
     there = pair_on(0, 1, fractions=(0.3, 0.3))
     beside = shared_slowdown(median, 0.3, median, 1.0, 1.5)
     for physics in (linear, placed):
@@ -273,22 +266,3 @@ def test_a_blurred_belief_errs_on_pairs_under_limits_and_times_workers_right() -
     assert noisy.rate(0, WHOLE, company) != MEASURED.rate(0, WHOLE, company)
     assert noisy.batches.workers(0, WHOLE, company) == MEASURED.batches.workers(0, WHOLE, company)
     assert noisy.batches.samples(0) == MEASURED.batches.samples(0) > 0
-
-
-def test_a_refit_gives_the_shipped_law(data_dir: Path) -> None:
-    refit, known = fit_known_demand(data_dir), shipped_demand()
-    assert (refit.law.value.half, refit.law.value.power, refit.median) == pytest.approx(
-        (known.law.value.half, known.law.value.power, known.median), rel=1e-4
-    )
-    assert refit.shares["pollux/ncf"].value == pytest.approx(known.shares["pollux/ncf"].value)
-
-
-def test_pairs_it_has_not_seen_are_better_told_than_by_their_mean(data_dir: Path) -> None:
-    pairs = whole_pairs(data_dir, "v100")
-    assert len(pairs.models) == 262
-    assert fit_demand(pairs).together(pairs).mean() == pytest.approx(1.0, abs=0.01)
-    random = pairs_held_out(pairs)
-    assert random.law.mean < 0.07 < 0.11 < random.constant.mean
-    for held in models_held_out(pairs):
-        # Times alone do not tell that a model works outside the GPU: docs/concepts/physics.md.
-        assert (held.law.mean < held.constant.mean) == (held.what != "Recommendation")

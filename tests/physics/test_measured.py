@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import Row, jobs_of
+from dovetail.core.beliefs import SizedJob
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobRequest, JobTable
@@ -19,7 +20,7 @@ from dovetail.physics.beliefs.measured import SAME, rescale_curve
 from dovetail.physics.beliefs.measurements import LEAST, NEWS, MeasurementKey, Measurements
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 from dovetail.physics.zoo.models import shipped
 
 GIB = 1 << 30
@@ -216,16 +217,18 @@ def test_interference_is_measured_against_the_rate_alone() -> None:
     assert not told(learning, 0, on(1), (1, on(1)), rate=50.0), "alone it was never seen"
     told(learning, 0, on(1), rate=100.0)
     assert told(learning, 0, on(1), (1, on(1)), rate=50.0)
-    assert learning.physics.sharing.interference(0, 1, 1, 1) == (2.0, 2.0), (
+    assert learning.physics.sharing.interference(SizedJob(0, 1), SizedJob(1, 1)) == (2.0, 2.0), (
         "nothing better is known"
     )
     told(learning, 1, on(1), rate=30.0)
     told(learning, 1, on(1), (0, on(1)), rate=20.0)
-    assert learning.physics.sharing.interference(0, 1, 1, 1) == (2.0, 1.5)
-    assert learning.physics.sharing.interference(1, 1, 0, 1) == (1.5, 2.0)
+    assert learning.physics.sharing.interference(SizedJob(0, 1), SizedJob(1, 1)) == (2.0, 1.5)
+    assert learning.physics.sharing.interference(SizedJob(1, 1), SizedJob(0, 1)) == (1.5, 2.0)
     assert learning.physics.rate(0, on(1), [(1, on(1))]) == pytest.approx(0.5)
     assert learning.physics.rate(1, on(1), [(0, on(1))]) == pytest.approx(1 / 1.5)
-    ours, theirs = learning.physics.sharing.interferences([(0, 1), (1, 1)], [(0, 1), (1, 1)])
+    ours, theirs = learning.physics.sharing.interferences(
+        [SizedJob(0), SizedJob(1)], [SizedJob(0), SizedJob(1)]
+    )
     assert (ours.tolist(), theirs.tolist()) == (
         [[1.05, 2.0], [1.5, 1.05]],
         [[1.05, 1.5], [2.0, 1.05]],
@@ -239,7 +242,7 @@ def test_a_trusted_guess_of_interference_stands_where_it_was_not_measured() -> N
     learning = learning_of(host, guest, xi=1.05, trusted=("a", "b"))
     told(learning, 0, on(1), rate=100.0)
     told(learning, 0, on(1), (1, on(1)), rate=50.0)
-    assert learning.physics.sharing.interference(0, 1, 1, 1) == (2.0, 1.05)
+    assert learning.physics.sharing.interference(SizedJob(0, 1), SizedJob(1, 1)) == (2.0, 1.05)
     assert learning.physics.rate(1, on(1), [(0, on(1))]) == pytest.approx(1 / 1.05)
 
 
@@ -249,7 +252,7 @@ def test_a_trusted_guess_stands_to_the_last_bit_until_something_else_is_measured
     told(learning, 0, on(1), rate=100.0)
     told(learning, 0, on(1), (1, on(1)), rate=100.0 / 1.0501)
     assert learning.ratio(0, 1, 1, 1) == pytest.approx(1.0501)
-    assert learning.physics.sharing.interference(0, 1, 1, 1) == (1.05, 1.05)
+    assert learning.physics.sharing.interference(SizedJob(0, 1), SizedJob(1, 1)) == (1.05, 1.05)
 
 
 def test_other_accumulation_steps_are_believed_to_be_as_bad_as_the_nearest_measured() -> None:
@@ -257,7 +260,10 @@ def test_other_accumulation_steps_are_believed_to_be_as_bad_as_the_nearest_measu
     told(learning, 0, on(1), rate=100.0)
     told(learning, 0, on(1), (1, on(1)), rate=50.0)
     told(learning, 0, on(1), (1, on(1, accumulation_steps=8)), rate=80.0)
-    ratio = [learning.physics.sharing.interference(0, 1, 1, s)[0] for s in (1, 2, 4, 8, 16)]
+    ratio = [
+        learning.physics.sharing.interference(SizedJob(0, 1), SizedJob(1, s))[0]
+        for s in (1, 2, 4, 8, 16)
+    ]
     assert ratio == [2.0, 2.0, 1.25, 1.25, 1.25]
 
 
@@ -370,7 +376,7 @@ def test_what_was_learned_of_models_survives_a_restart() -> None:
     again = learning_of(*rows, xi=1.05, stored=first.dump())
     assert [again.solo_rate(j) for j in range(3)] == [10.0, 11.0, 0.0]
     for ask in (
-        lambda p: p.sharing.interference(0, 1, 1, 1),
+        lambda p: p.sharing.interference(SizedJob(0, 1), SizedJob(1, 1)),
         lambda p: p.sharing.interleaving.stage_s.tolist(),
         lambda p: [p.memory.footprint_bytes(j, 1) for j in range(2)],
         lambda p: [p.batches.samples(j) for j in range(2)],

@@ -54,8 +54,8 @@ def test_show_as_json_has_the_throughput_table() -> None:
 
 def test_every_model_shows_stages_and_what_it_asks_of_a_shared_gpu() -> None:
     ncf = json.loads(said("show", "ncf", "--json"))["fields"]
-    assert ncf["gpu_share"]["value"] == pytest.approx(0.363, abs=1e-3)
-    assert "Recommendation" in ncf["gpu_share"]["source"]
+    assert max(ncf["stages"]["cpu_s"]) > max(ncf["stages"]["gpu_s"])
+    assert "law of contention" in ncf["stages"]["source"]
     assert ncf["stages"]["provenance"] == "assumed"
     listed = json.loads(said("--json"))["models"]
     made = {m["name"]: m["provenance"].get("stages") for m in listed}
@@ -89,7 +89,7 @@ def test_pairs_show_a_matrix_of_ratios_in_80_columns() -> None:
     shown = said("pairs")
 
     assert all(len(line) <= 80 for line in shown.splitlines())
-    assert "2.10*" in shown
+    assert "2.18*" in shown
     ratio = json.loads(said("pairs", "--json"))["ratio"]
     assert list(ratio) == ["bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yolov3"]
     assert 1 < ratio["imagenet"]["ncf"] < ratio["imagenet"]["bert"] < ratio["imagenet"]["imagenet"]

@@ -14,7 +14,7 @@ from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.job import JobTable
 from dovetail.core.messages import Started
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.sharing.pair_law import Injected, Interference
+from dovetail.physics.sharing.interference import Injected, Interference
 from tight_physics import tight_physics
 
 

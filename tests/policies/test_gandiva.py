@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from builders import Row, Stage, Story, play_scene, policy_of, scene_of, trace_of
 from curved_physics import curved_physics
-from dovetail.core.beliefs import Physics
+from dovetail.core.beliefs import Physics, SizedJob
 from dovetail.core.job import JobTable
 from dovetail.core.messages import Started, Stopped
 from dovetail.core.view import show
 from dovetail.mechanisms.sharing.candidates import utilisation
 from dovetail.physics.linear import LinearSharing, LinearStructure, linear_physics
-from dovetail.physics.sharing.pair_law import Injected, Interference
+from dovetail.physics.sharing.interference import Injected, Interference
 from tight_physics import tight_physics
 
 
@@ -145,10 +145,9 @@ class UtilisedSharing(LinearSharing):
 
     ratio: ClassVar[dict[int, float]] = {0: 1.8, 1: 1.1, 2: 1.3}
 
-    def interference(
-        self, job: int, steps: int, other: int, other_steps: int
-    ) -> tuple[float, float]:
-        return (self.ratio[job], self.ratio[other]) if job == other else (1.2, 1.2)
+    def interference(self, mine: SizedJob, other: SizedJob) -> tuple[float, float]:
+        same = mine.job == other.job
+        return (self.ratio[mine.job], self.ratio[other.job]) if same else (1.2, 1.2)
 
 
 def utilised(jobs: JobTable, interference: Interference) -> Physics:

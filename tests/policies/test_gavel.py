@@ -12,7 +12,7 @@ from builders import Row, Story, play_scene, scene_of, trace_of
 from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 from dovetail.policies.gavel import Gavel
 
 

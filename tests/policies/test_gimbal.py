@@ -16,7 +16,7 @@ from dovetail.core.placement import Placement
 from dovetail.core.policy import parse_policy, registered, spell
 from dovetail.core.units import HOUR_S
 from dovetail.physics.linear import LinearBatches, LinearSharing, LinearStructure, linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 
 assert dovetail.policies
 ROOT = Path(__file__).resolve().parents[2]

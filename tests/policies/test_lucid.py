@@ -10,7 +10,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.policy import parse_policy
 from dovetail.physics.linear import LinearSharing, LinearStructure, linear_physics
-from dovetail.physics.sharing.pair_law import Injected, Interference
+from dovetail.physics.sharing.interference import Injected, Interference
 from dovetail.policies.lucid import ScoreRule
 
 

@@ -12,7 +12,7 @@ from dovetail.core.placement import Placement
 from dovetail.core.policy import parse_policy
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 from dovetail.physics.zoo.models import shipped
 
 

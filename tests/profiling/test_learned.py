@@ -13,7 +13,8 @@ from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.measurements import LEAST
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.pair_law import GpuLoad, MeasuredInterference
+from dovetail.physics.sharing.interference import MeasuredInterference
+from dovetail.physics.sharing.service_demand import on_one_gpu
 from dovetail.physics.speed.throughput import iteration_s
 from dovetail.physics.zoo.models import Catalogue
 from dovetail.physics.zoo.profile_file import dump_profiles, parse_profiles
@@ -68,7 +69,7 @@ def test_measured_pairs_go_along() -> None:
     assert sides == {"net": 2.0, "big": 1.0}
     big, net = made.profiles
     assert MeasuredInterference([made]).ratio(
-        GpuLoad(net, 64.0), GpuLoad(big, 64.0)
+        on_one_gpu(net, 64.0), on_one_gpu(big, 64.0)
     ) == pytest.approx(2.0)
 
 

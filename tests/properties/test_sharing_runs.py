@@ -21,7 +21,7 @@ from dovetail.core.plan import Draft
 from dovetail.core.policy import POWERS, Decision
 from dovetail.core.view import View
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 
 NODES, GPUS = 2, 3
 

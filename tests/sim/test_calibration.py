@@ -14,16 +14,17 @@ from dovetail.core.placement import Placement
 from dovetail.core.policy import POWERS, Decision, parse_policy
 from dovetail.core.view import View
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.sharing.limits import shared_slowdown, shipped_demand
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.contention import shipped_contention
+from dovetail.physics.sharing.interference import Injected
+from dovetail.physics.sharing.limits import shared_slowdown
 from dovetail.replaying.decisions import read_recording, replay
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
 
-BUSY = shipped_demand().median
+BUSY = shipped_contention().median_utilization
 FREE = 1 / 1.5
-SQUEEZED = 1 / shared_slowdown(BUSY, 0.3, BUSY, 1.0, 1.5)
-RELIEVED = 1 / shared_slowdown(BUSY, 1.0, BUSY, 0.3, 1.5)
+SQUEEZED = 1 / shared_slowdown(BUSY, 0.4, BUSY, 1.0, 1.5)
+RELIEVED = 1 / shared_slowdown(BUSY, 1.0, BUSY, 0.4, 1.5)
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ PAIR = [Row(1, 40, shareable=True), Row(1, 40, shareable=True)]
 
 
 def test_a_squeeze_stops_the_squeezed_for_its_switch_and_speeds_the_neighbour_up_at_once() -> None:
-    story = play(PAIR, Calibrator(limit=0.3, at_s=10.0))
+    story = play(PAIR, Calibrator(limit=0.4, at_s=10.0))
     assert SQUEEZED < FREE < RELIEVED < 1
     assert story.starts(1) == [(0.0, "start"), (10.0, LIMIT), (20.0, LIMIT)]
     assert story.starts(0) == [(0.0, "start")], "the neighbour is not switched"
@@ -87,14 +88,14 @@ def test_a_squeeze_stops_the_squeezed_for_its_switch_and_speeds_the_neighbour_up
 
 
 def test_without_switching_costs_a_squeeze_costs_its_speed_alone() -> None:
-    story = play(PAIR, Calibrator(limit=0.3, at_s=10.0), "none")
+    story = play(PAIR, Calibrator(limit=0.4, at_s=10.0), "none")
     orders = [f for f in story.facts if isinstance(f, Started) and f.job == 1]
     assert [f.from_s for f in orders] == [0.0, 10.0, 20.0]
 
 
 def test_gpus_made_ready_beforehand_do_not_make_another_limit_free() -> None:
     rows = [Row(1, 40, shareable=True, elastic=True), Row(1, 40, shareable=True, elastic=True)]
-    story = play(rows, Calibrator(limit=0.3, at_s=10.0), "prepared:10")
+    story = play(rows, Calibrator(limit=0.4, at_s=10.0), "prepared:10")
     orders = [f for f in story.facts if isinstance(f, Started) and f.job == 1]
     assert [(f.how, f.from_s) for f in orders] == [("start", 0), (LIMIT, 13.6), (LIMIT, 23.6)]
 
@@ -116,7 +117,7 @@ def test_samples_that_follow_the_limits_undo_the_straggling() -> None:
     assert physics.rate(0, replace(straggling, samples=(6, 3)), ()) == pytest.approx(4.5 / 6)
 
 
-@pytest.mark.parametrize("change", ["limit=0.3", "first-samples=5"])
+@pytest.mark.parametrize("change", ["limit=0.4", "first-samples=5"])
 def test_a_log_of_calibrations_is_replayed_without_a_difference(
     tmp_path: Path, change: str
 ) -> None:
@@ -129,8 +130,8 @@ def test_a_log_of_calibrations_is_replayed_without_a_difference(
     assert again.differences == ()
     assert again.decisions == result.summary["decisions"]
     told = log.read_text()
-    kept = '"fractions":[0.3, 0.3]' if "limit" in change else '"samples":[5, 3]'
+    kept = '"fractions":[0.4, 0.4]' if "limit" in change else '"samples":[5, 3]'
     assert told.count(kept) == 1
     assert read_recording(log).tally().finish_s == result.jobs["finish_s"].to_list()
-    other = replay(log, policy.replace("=0.3", "=0.4").replace("=5", "=6")).differences
+    other = replay(log, policy.replace("=0.4", "=0.5").replace("=5", "=6")).differences
     assert {d.job for d in other} == {0}

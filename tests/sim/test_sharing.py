@@ -20,7 +20,7 @@ from dovetail.core.policy import POWERS, Decision
 from dovetail.core.trace import Trace
 from dovetail.core.view import View
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 from dovetail.record.log import LogWriter, fact_of, read_log
 from dovetail.record.metrics import gpu_seconds
 from tight_physics import tight_physics

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from builders import Row, trace_of
 from dovetail.algorithms.bounds import Powers
+from dovetail.core.beliefs import SizedJob
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats
 from dovetail.core.placement import Placement
@@ -66,8 +66,8 @@ def test_limits_are_those_of_the_physics() -> None:
     rows = shareable(WIDE, replace(WIDE, model="muri/bert"))
     trace = trace_of(*rows)
     physics = build_physics(trace, Options(Cluster.parse("1x4")))
-    sides = [(0, 1), (1, 2)]
-    free, squeezed = ways_to_share(physics, sides, np.array([2, 2]))
+    sides = [SizedJob(0, 1, 2), SizedJob(1, 2, 2)]
+    free, squeezed = ways_to_share(physics, sides, limits=True)
     on = Placement(((0, 2),), ((0, 1),))
     cut = replace(on, accumulation_steps=2)
     alone = physics.rate(0, on)

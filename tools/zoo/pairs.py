@@ -16,8 +16,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.physics.sharing.contention import Contention, MeasuredContention
+from dovetail.algorithms.processor_sharing import slowdowns
+from dovetail.physics.sharing.contention import Contention, KnownContention
+from dovetail.physics.sharing.interference import LEAST, ROOMY_HOST
 from dovetail.physics.sharing.pairs import MeasuredPair, PairRatio
+from dovetail.physics.sharing.service_demand import GPU, RESOURCES
 from dovetail.physics.zoo.profile import FitError
 from dovetail.physics.zoo.profile_file import ProfileSet, dump_profiles
 from dovetail.physics.zoo.provenance import Provenance, Sourced
@@ -37,6 +40,11 @@ SPLITS = 10
 SOURCE = (
     "Gavel (stanford-futuredata/gavel, scheduler, oracle_throughputs.json, MIT): throughputs alone "
     "and in pairs on one V100"
+)
+HOST_CAPACITY = 92 / 8 / 4
+HOST_SOURCE = (
+    "Muri (Rivendile/Muri, simulator/cluster_spec, Apache-2.0): 92 cores for 8 GPUs, 4 loaders a "
+    "job; eight jobs of one GPU load there as fast as one within 10 %"
 )
 SAME_AS = {
     "pollux/cifar10": ("ResNet-18", "ResNet-18 on CIFAR-10 in both; the T4 taken as a V100"),
@@ -78,13 +86,37 @@ class PairFit:
 
     def predicted(self, rows: PairRows) -> Floats:
         """Returns the ratios the law gives."""
-        mine, other = rows.sharing(OUTSIDE_THE_GPU)
-        share = np.where(mine, self.outside_share, 1.0)
-        other_share = np.where(other, self.outside_share, 1.0)
-        law = self.law
-        pressure = other_share * np.minimum(rows.other_load, law.heaviest) ** law.growth
-        relief = 1 + law.relief * np.minimum(rows.load, law.heaviest)
-        return np.asarray(1 + law.scale * share * pressure / relief)
+        shares = [self._shares(outside) for outside in rows.sharing(OUTSIDE_THE_GPU)]
+        return gpu_ratios(self.law, (rows.load, rows.other_load), shares)
+
+    def utilization(self, outside: Bools, load: Floats) -> Floats:
+        """Returns the share of an iteration alone in which the GPU works."""
+        _, held, _ = _on_the_gpu(self.law, load, self._shares(outside))
+        return held[:, GPU]
+
+    def _shares(self, outside: Bools) -> Floats:
+        return np.where(outside, self.outside_share, 1.0)
+
+
+def gpu_ratios(law: Contention, loads: Sequence[Floats], shares: Sequence[Floats]) -> Floats:
+    """Returns the ratios of first members by loads and GPU stages (shares of the iteration).
+
+    Both have one array of rows for each member of a set.
+    """
+    members = [_on_the_gpu(law, *each) for each in zip(loads, shares, strict=True)]
+    stages, held, weight = (np.stack(parts, axis=1) for parts in zip(*members, strict=True))
+    return slowdowns(stages, held, weight, ROOMY_HOST)[:, 0]
+
+
+def _on_the_gpu(law: Contention, load: Floats, share: Floats) -> tuple[Floats, Floats, Floats]:
+    """Returns stages, what is held of them, and weights, each [rows, resources]."""
+    counted = np.clip(load, law.lightest, law.heaviest)
+    stages, weight = np.zeros((len(load), RESOURCES)), np.ones((len(load), RESOURCES))
+    stages[:, GPU] = share
+    weight[:, GPU] = counted**law.weight_power
+    held = stages.copy()
+    held[:, GPU] *= counted / (law.half + counted)
+    return stages, held, weight
 
 
 def read_pairs(data: Path, gpu_type: str) -> list[dict[str, str]]:
@@ -172,34 +204,48 @@ def _sides(row: dict[str, str]) -> tuple[tuple[str, Config, Config], tuple[str, 
     return ("a", a, b), ("b", b, a)
 
 
-def fit_law(rows: PairRows, kept: Bools) -> PairFit:
+def fit_law(rows: PairRows, kept: Bools, *, weighted: bool = True) -> PairFit:
     """Returns the law that fits the kept rows best, by the logarithms of their ratios.
 
     The share of the model outside the GPU is 1, as of an unknown model, if no kept row has it.
+    Unless `weighted`, all jobs weigh the same.
     """
-    heaviest = float(max(rows.load[kept].max(), rows.other_load[kept].max()))
+    # Each pair has a row for either side, so these are all loads of the kept rows.
+    lightest, heaviest = float(rows.load[kept].min()), float(rows.load[kept].max())
     outside = bool((np.logical_or(*rows.sharing(OUTSIDE_THE_GPU)) & kept).any())
 
     def fit_of(x: Floats) -> PairFit:
-        law = Contention(float(np.exp(x[0])), float(x[1]), float(np.exp(x[2])), heaviest)
-        return PairFit(law, float(np.exp(x[3])) if outside else 1.0)
+        power = float(x[1]) if weighted else 0.0
+        law = Contention(float(np.exp(x[0])), power, lightest, heaviest)
+        return PairFit(law, float(np.exp(x[2])) if outside else 1.0)
 
     def residuals(x: Floats) -> Floats:
         misfit: Floats = np.log(fit_of(x).predicted(rows) / rows.ratio)[kept]
         return misfit
 
-    bounds = ([-9, 0, -9, -9], [9, 2, 9, 0])
-    start = [-0.5, 0.5, -1.5, -0.5]
+    bounds = ([-9, 0, -9], [9, 2, 0])
+    start = [-0.8, 0.5, -0.8]
     return fit_of(solve_least_squares(residuals, [start], bounds, loss="soft_l1", f_scale=0.2))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class HeldOut:
-    """Errors on rows a fit has not seen, beside those of one ratio for all: the others' mean."""
+    """Rows that a fit has not seen: as predicted, as measured, and the mean of the others."""
 
     what: str
-    law: FitError
-    constant: FitError
+    predicted: Floats
+    measured: Floats
+    mean: Floats
+
+    @property
+    def law(self) -> FitError:
+        """Returns the errors of the law."""
+        return error_of(self.predicted, self.measured)
+
+    @property
+    def constant(self) -> FitError:
+        """Returns the errors of one ratio for all."""
+        return error_of(self.mean, self.measured)
 
 
 def models_held_out(rows: PairRows) -> list[HeldOut]:
@@ -208,7 +254,7 @@ def models_held_out(rows: PairRows) -> list[HeldOut]:
     return [_held_out(name, rows, rows.of([name])) for name in names]
 
 
-def pairs_held_out(rows: PairRows) -> HeldOut:
+def pairs_held_out(rows: PairRows, *, weighted: bool = True) -> HeldOut:
     """Returns the errors on pairs drawn at random (both of their sides), over seeded splits."""
     keys = ["+".join(sorted(map(str, pair))) for pair in zip(rows.mine, rows.other, strict=True)]
     pair = np.unique(keys, return_inverse=True)[1]
@@ -217,15 +263,12 @@ def pairs_held_out(rows: PairRows) -> HeldOut:
     for _ in range(SPLITS):
         drawn = random.permutation(pair.max() + 1)[: round(HELD_OUT_SHARE * (pair.max() + 1))]
         held = np.isin(pair, drawn)
-        law.append(fit_law(rows, ~held).predicted(rows)[held])
+        fit = fit_law(rows, ~held, weighted=weighted)
+        law.append(fit.predicted(rows)[held])
         constant.append(np.full(held.sum(), _mean_ratio(rows, ~held)))
         seen.append(rows.ratio[held])
-    measured = np.concatenate(seen)
-    return HeldOut(
-        f"a quarter of the pairs, {SPLITS} draws",
-        error_of(np.concatenate(law), measured),
-        error_of(np.concatenate(constant), measured),
-    )
+    what = f"a quarter of the pairs, {SPLITS} draws"
+    return HeldOut(what, *map(np.concatenate, (law, seen, constant)))
 
 
 def other_types(data: Path, fit: PairFit, constant: float) -> list[HeldOut]:
@@ -233,13 +276,8 @@ def other_types(data: Path, fit: PairFit, constant: float) -> list[HeldOut]:
     found = []
     for gpu_type in OTHER_TYPES:
         rows = pair_rows(data, gpu_type)
-        found.append(
-            HeldOut(
-                gpu_type,
-                error_of(fit.predicted(rows), rows.ratio),
-                error_of(np.full(len(rows.ratio), constant), rows.ratio),
-            )
-        )
+        mean = np.full(len(rows.ratio), constant)
+        found.append(HeldOut(gpu_type, fit.predicted(rows), rows.ratio, mean))
     return found
 
 
@@ -254,32 +292,26 @@ def batches_held_out(rows: PairRows, fit: PairFit, models: Sequence[str]) -> Fit
             for i, (a, b) in enumerate(zip(rows.mine, rows.other, strict=True)):
                 if (a[0], b[0]) == (mine, other):
                     (held if config in (a, b) else kept).append(i)
-            table = _table(rows, fit, kept)
-            predicted += [table.ratio(rows.mine[i][1], rows.other[i][1]) for i in held]
+            predicted += _left_out(rows, fit, kept, held).tolist()
             measured += [rows.ratio[i] for i in held]
     return error_of(np.array(predicted), np.array(measured))
 
 
-def _table(rows: PairRows, fit: PairFit, kept: Sequence[int]) -> MeasuredPair:
-    (mine, batch), (other, other_batch) = rows.mine[kept[0]], rows.other[kept[0]]
-    slope = rows.load[kept[0]] / batch
-    other_slope = rows.other_load[kept[0]] / other_batch
-    shares = [fit.outside_share if name == OUTSIDE_THE_GPU else 1.0 for name in (mine, other)]
-    law = fit.law
-
-    def excess(batch: float, beside: float) -> float:
-        sides = law.sway(slope * batch, shares[0]), law.sway(other_slope * beside, shares[1])
-        return law.between(*sides)
-
+def _left_out(rows: PairRows, fit: PairFit, kept: Sequence[int], held: Sequence[int]) -> Floats:
+    """Returns the ratios of held rows of one pair, by the table of its kept rows."""
+    law = fit.predicted(rows) - 1.0
+    excess = {(rows.mine[i][1], rows.other[i][1]): max(LEAST, float(law[i])) for i in kept}
     measured = [(rows.mine[i][1], rows.other[i][1], float(rows.ratio[i])) for i in kept]
-    return MeasuredPair(measured, excess)
+    table = MeasuredPair(measured, lambda mine, other: excess[int(mine), int(other)])
+    factors = [float(table.factors([rows.mine[i][1]], [rows.other[i][1]])[0, 0]) for i in held]
+    return np.asarray(1.0 + np.array(factors) * law[list(held)])
 
 
 def _held_out(what: str, rows: PairRows, held: Bools) -> HeldOut:
     measured = rows.ratio[held]
     predicted = fit_law(rows, ~held).predicted(rows)[held]
     constant = np.full(len(measured), _mean_ratio(rows, ~held))
-    return HeldOut(what, error_of(predicted, measured), error_of(constant, measured))
+    return HeldOut(what, predicted, measured, constant)
 
 
 def mean_ratio(rows: PairRows) -> float:
@@ -324,19 +356,17 @@ def pair_report(data: Path) -> PairReport:
     )
 
 
-def fit_contention(data: Path) -> MeasuredContention:
+def fit_contention(data: Path) -> KnownContention:
     """Returns what `interference.toml` holds, made anew from the data."""
     rows = pair_rows(data, FITTED_ON)
     fit = fit_law(rows, np.ones(len(rows.ratio), bool))
     names = tuple(dict.fromkeys(name for name, _ in SAME_AS.values()))
-    nearest = (
-        f"the share fitted to Gavel's {OUTSIDE_THE_GPU} model, the nearest in kind: "
-        "a small network fed from the host"
-    )
-    return MeasuredContention(
+    outside, _ = rows.sharing(OUTSIDE_THE_GPU)
+    return KnownContention(
         law=Sourced(fit.law, Provenance.FITTED, SOURCE),
+        host_capacity=Sourced(HOST_CAPACITY, Provenance.DERIVED, HOST_SOURCE),
         median_ratio=float(np.median(rows.ratio)),
-        shares={"pollux/ncf": Sourced(fit.outside_share, Provenance.ASSUMED, nearest)},
+        median_utilization=float(np.median(fit.utilization(outside, rows.load))),
         measured_as={
             model: Sourced(name, Provenance.ASSUMED, why) for model, (name, why) in SAME_AS.items()
         },
@@ -355,7 +385,7 @@ def _measured_pairs(pairs: Sequence[dict[str, str]], names: Sequence[str]) -> li
     return found
 
 
-def dump_contention(known: MeasuredContention) -> str:
+def dump_contention(known: KnownContention) -> str:
     """Returns it as TOML that `parse_contention` reads back to an equal value."""
     pairs = ProfileSet(
         family="gavel",
@@ -366,10 +396,14 @@ def dump_contention(known: MeasuredContention) -> str:
         pairs=known.pairs,
     )
     head, _, rows = dump_profiles(pairs).partition("\n[[pair]]")
-    law = {**asdict(known.law.value), "median_ratio": known.median_ratio}
+    medians = {
+        "median_ratio": known.median_ratio,
+        "median_utilization": known.median_utilization,
+    }
+    law = {**asdict(known.law.value), **medians}
     lines = [head, "[law]", *toml_lines(law, replace(known.law, source="gavel"))]
-    for model, share in known.shares.items():
-        lines += ["", "[[gpu_share]]", *toml_lines({"model": model, "value": share.value}, share)]
+    host = known.host_capacity
+    lines += ["", "[host]", *toml_lines({"capacity": host.value}, host)]
     for model, name in known.measured_as.items():
         lines += ["", "[[measured_as]]", *toml_lines({"model": model, "name": name.value}, name)]
     return "\n".join(lines) + "\n\n[[pair]]" + rows

@@ -11,8 +11,9 @@ import click
 from dovetail.cli.cluster_options import shown_option
 from dovetail.cli.options import json_option
 from dovetail.core.errors import InputError, nearest
-from dovetail.physics.sharing.contention import load, shipped_contention
-from dovetail.physics.sharing.pair_law import GpuLoad, MeasuredInterference
+from dovetail.physics.sharing.contention import shipped_contention
+from dovetail.physics.sharing.interference import MeasuredInterference
+from dovetail.physics.sharing.service_demand import on_one_gpu
 from dovetail.physics.speed.throughput import iteration_s, throughput_table
 from dovetail.physics.zoo.device import devices
 from dovetail.physics.zoo.models import Catalogue, shipped_sets
@@ -123,8 +124,7 @@ def show(sets: Sequence[ProfileSet], name: str, as_json: bool) -> None:
       dovetail models show DeepspeechModel64
     """
     profile = Catalogue(sets).lookup(name)
-    share = shipped_contention().sourced_gpu_share(profile)
-    fields = {**profile_fields(profile), "gpu_share": share}
+    fields = profile_fields(profile)
     useful = min(SHOWN_GPUS, profile.max_gpus.value)
     rates = [round(float(rate), 9) for rate in throughput_table(profile, useful)]
     if as_json:
@@ -214,7 +214,7 @@ def _print_ratios(
     profiles: Sequence[ModelProfile], law: MeasuredInterference, as_json: bool
 ) -> None:
     batch = {one.name: min(one.batch.value.size, one.batch.value.max_per_gpu) for one in profiles}
-    loads = {one.name: GpuLoad(one, batch[one.name]) for one in profiles}
+    loads = {one.name: on_one_gpu(one, batch[one.name]) for one in profiles}
     ratio = {
         name: {other: law.ratio(load, loads[other]) for other in loads}
         for name, load in loads.items()
@@ -236,7 +236,7 @@ def _print_ratios(
             for other in profiles
         ]
         size = batch[one.name]
-        click.echo(f"{one.name:<{wide}}{size:>6}{load(one, size):>7.2f}" + _cells(marks))
+        click.echo(f"{one.name:<{wide}}{size:>6}{loads[one.name].load:>7.2f}" + _cells(marks))
 
 
 def _cells(texts: Iterable[str]) -> str:

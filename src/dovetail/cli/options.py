@@ -54,7 +54,8 @@ BELIEF_OPTIONS: Sequence[Callable[[F], F]] = (
     shown_option(
         "--interference",
         default="measured",
-        help="Slowdown of jobs that share a GPU: measured, or one ratio (>= 1) for all pairs.",
+        help="Slowdown of jobs that share a GPU: measured, measured,host:CAPACITY (jobs that a "
+        "GPU's share of the host feeds), or one ratio (>= 1) for all pairs.",
     ),
     shown_option(
         "--cycle",

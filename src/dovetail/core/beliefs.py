@@ -17,8 +17,18 @@ from dovetail.core.placement import Placement
 
 Neighbour = tuple[int, Placement]
 """A job that shares a GPU, and where it runs."""
-Side = tuple[int, int]
-"""A job as requested that may share GPUs, and its accumulation steps."""
+
+
+class SizedJob(NamedTuple):
+    """A job that may share GPUs: its accumulation steps, its GPUs and their nodes.
+
+    0 GPUs stand for those it requests, 0 nodes for as few as hold them.
+    """
+
+    job: int
+    steps: int = 1
+    gpus: int = 0
+    nodes: int = 0
 
 
 class BestBatches(NamedTuple):
@@ -109,16 +119,28 @@ class Sharing(Protocol):
         It counts neighbours, interleaving, limits, uneven samples, and the GPU types of the nodes.
         """
 
-    def interference(
-        self, job: int, steps: int, other: int, other_steps: int
-    ) -> tuple[float, float]:
-        """Returns shared over alone iteration time (>= 1) of two jobs that share GPUs, of each."""
+    def interference(self, mine: SizedJob, other: SizedJob) -> tuple[float, float]:
+        """Returns shared over alone iteration time (>= 1) of two jobs that share GPUs, of each.
 
-    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+        Each shares all its GPUs, which lie evenly on its nodes, in free competition.
+        """
+
+    def interferences(
+        self, sides: Sequence[SizedJob], others: Sequence[SizedJob]
+    ) -> tuple[Floats, Floats]:
         """Returns `interference` of many at once: each of `sides` beside each of `others`.
 
         Two arrays of shape [sides, others], to the last bit as for one pair: first the ratios of
         `sides`, then those of `others`.
+        """
+
+    def set_interference(self, members: Sequence[SizedJob]) -> tuple[float, ...]:
+        """Returns the same ratios of up to four jobs that share all their GPUs, of each."""
+
+    def stages(self, job: int, placement: Placement) -> tuple[tuple[float, ...], float]:
+        """Returns the seconds of an iteration by resource, and whole, alone as placed.
+
+        In the order of `Interleaving.stage_s`; all 0 where they are not known.
         """
 
     @property
@@ -160,10 +182,11 @@ class Batches(Protocol):
         1 where the batch of the job as requested is not known.
         """
 
-    def accumulated(self, job: int, steps: int) -> float:
-        """Returns the speed alone, as requested, when batches are cut into `steps` micro-batches.
+    def accumulated(self, job: int, steps: int, gpus: int = 0) -> float:
+        """Returns the speed alone with batches in `steps` micro-batches, over that in one step.
 
-        1.0 for one step: then a batch is cut only where the model's own limits demand it.
+        Well placed on so many GPUs (0: as requested). In one step a batch is cut only where the
+        model's own limits demand it.
         """
 
     def phase_end_s(self, job: int, done_s: float) -> float:
@@ -227,6 +250,41 @@ class Physics:
         """Returns solo seconds of progress per second of a job as placed beside its neighbours."""
         whole = self.speed.whole(job, placement, done_s)
         return whole / self.sharing.slowdown(job, placement, neighbours)
+
+    def pair_rates(
+        self, sides: Sequence[SizedJob], others: Sequence[SizedJob]
+    ) -> tuple[Floats, Floats]:
+        """Returns solo seconds per second of each of `sides` beside each of `others`, of both.
+
+        Two arrays of shape [sides, others]. Each shares all its GPUs.
+        """
+        mine, theirs = self.sharing.interferences(sides, others)
+        return self._alone(sides)[:, None] / mine, self._alone(others) / theirs
+
+    def set_rates(self, members: Sequence[SizedJob]) -> Floats:
+        """Returns solo seconds per second of up to four jobs that share all their GPUs."""
+        return np.asarray(self._alone(members) / self.sharing.set_interference(members))
+
+    def _alone(self, sides: Sequence[SizedJob]) -> Floats:
+        """Returns the speed of each side alone."""
+        kind_of, accumulated = self.kind_of, self.batches.accumulated
+        rates = self.speed.rates(max((side.gpus for side in sides), default=1))
+        return np.array(
+            [
+                self.speed.whole(job, on_nodes(gpus, nodes, steps))
+                if nodes
+                else (rates[kind_of[job], gpus] if gpus else 1.0) * accumulated(job, steps, gpus)
+                for job, steps, gpus, nodes in sides
+            ]
+        )
+
+
+def on_nodes(gpus: int, nodes: int, steps: int = 1) -> Placement:
+    """Returns GPUs spread over nodes as evenly as can be."""
+    least, more = divmod(gpus, nodes)
+    return Placement(
+        tuple((node, least + (node < more)) for node in range(nodes)), accumulation_steps=steps
+    )
 
 
 class Forecast(Protocol):

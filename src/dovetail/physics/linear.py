@@ -17,7 +17,7 @@ from dovetail.core.beliefs import (
     Interleaving,
     Neighbour,
     Physics,
-    Side,
+    SizedJob,
     WorkerTime,
 )
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
@@ -25,9 +25,10 @@ from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
 from dovetail.core.units import NEVER_S
 from dovetail.physics.device_times import DeviceTimes
-from dovetail.physics.sharing.interleave import InterleaveRule, interleaving_of
-from dovetail.physics.sharing.limits import shipped_demand
-from dovetail.physics.sharing.pair_law import UNKNOWN_LOAD, Injected, Interference
+from dovetail.physics.sharing.contention import shipped_contention
+from dovetail.physics.sharing.interference import Injected, Interference
+from dovetail.physics.sharing.service_demand import RESOURCES, UNKNOWN_DEMAND
+from dovetail.physics.sharing.turns import InterleaveRule, interleaving_of
 from dovetail.physics.sharing.worker_slowdowns import Sharer, straggling, worker_slowdowns
 from dovetail.physics.speed.rate_tables import RateTables
 
@@ -120,7 +121,7 @@ class LinearSharing:
         devices: DeviceTimes | None = None,
     ) -> None:
         self._kinds, self._devices = structure.kinds, devices
-        self._ratio = interference.ratio(UNKNOWN_LOAD, UNKNOWN_LOAD)
+        self._ratio = interference.ratio(UNKNOWN_DEMAND, UNKNOWN_DEMAND)
         self._interleaving = _unknown_stages(len(self._kinds))
 
     def slowdown(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
@@ -142,16 +143,24 @@ class LinearSharing:
         slow = _slow_workers(placement, neighbours, self._ratio)
         return straggling(slow, placement.samples, 0.0)
 
-    def interference(
-        self, job: int, steps: int, other: int, other_steps: int
-    ) -> tuple[float, float]:
+    def interference(self, mine: SizedJob, other: SizedJob) -> tuple[float, float]:
         """Returns the ratio of jobs of unknown model, twice."""
         return self._ratio, self._ratio
 
-    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+    def interferences(
+        self, sides: Sequence[SizedJob], others: Sequence[SizedJob]
+    ) -> tuple[Floats, Floats]:
         """Returns that ratio for every pair."""
         ratios = np.full((len(sides), len(others)), self._ratio)
         return ratios, ratios
+
+    def set_interference(self, members: Sequence[SizedJob]) -> tuple[float, ...]:
+        """Returns that excess for every other member."""
+        return (1.0 + (len(members) - 1) * (self._ratio - 1.0),) * len(members)
+
+    def stages(self, job: int, placement: Placement) -> tuple[tuple[float, ...], float]:
+        """Returns zeros: not known."""
+        return (0.0,) * RESOURCES, 0.0
 
     @property
     def interleaving(self) -> Interleaving:
@@ -162,7 +171,7 @@ class LinearSharing:
 
     def utilization(self, job: int) -> float:
         """Returns the median of the measured models."""
-        return shipped_demand().median
+        return shipped_contention().median_utilization
 
 
 class UnknownMemory:
@@ -190,7 +199,7 @@ class LinearBatches:
 
     def __init__(self, jobs: JobTable, interference: Interference) -> None:
         self._jobs = jobs
-        self._ratio = interference.ratio(UNKNOWN_LOAD, UNKNOWN_LOAD)
+        self._ratio = interference.ratio(UNKNOWN_DEMAND, UNKNOWN_DEMAND)
 
     def samples(self, job: int) -> int:
         """Returns the batch that the trace gives the job."""
@@ -200,7 +209,7 @@ class LinearBatches:
         """Returns 1: no batch is known that could be cut."""
         return 1
 
-    def accumulated(self, job: int, steps: int) -> float:
+    def accumulated(self, job: int, steps: int, gpus: int = 0) -> float:
         """Returns 1: the cost of accumulation is unknown."""
         return 1.0
 
@@ -231,13 +240,13 @@ class LinearBatches:
 def _slow_workers(
     placement: Placement, neighbours: Sequence[Neighbour], ratio: float
 ) -> list[float]:
-    median = shipped_demand().median
+    median = shipped_contention().median_utilization
     sharer = Sharer(median, ratio)
     return worker_slowdowns(placement, median, neighbours, [sharer] * len(neighbours))
 
 
 def _unknown_stages(kinds: int) -> Interleaving:
-    return interleaving_of([(None, 1)] * kinds, InterleaveRule())
+    return interleaving_of([UNKNOWN_DEMAND] * kinds, InterleaveRule())
 
 
 def _keys(jobs: JobTable, first: int) -> Ints:

@@ -20,8 +20,8 @@ from dovetail.physics.modelled.job_models import JobModels, ModelStructure
 from dovetail.physics.modelled.memory import ModelMemory
 from dovetail.physics.modelled.sharing import ModelSharing, WorkerSlowdowns
 from dovetail.physics.modelled.speed import ModelSpeed
-from dovetail.physics.sharing.interleave import InterleaveRule
-from dovetail.physics.sharing.pair_law import Injected, Interference
+from dovetail.physics.sharing.interference import Injected, Interference
+from dovetail.physics.sharing.turns import InterleaveRule
 from dovetail.physics.zoo.device import device_memory_bytes, time_factor
 from dovetail.physics.zoo.models import Catalogue
 

@@ -21,7 +21,7 @@ from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy
 from dovetail.core.view import Changes, show
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.sharing.pair_law import parse_interference
+from dovetail.physics.sharing.interference import parse_interference
 from dovetail.shadow.snapshot import SlurmJob, SlurmNode, Snapshot, counted
 
 UNSEEN = "unseen:"

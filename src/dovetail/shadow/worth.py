@@ -23,7 +23,7 @@ from dovetail.core.policy import parse_policy
 from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.sharing.pair_law import parse_interference
+from dovetail.physics.sharing.interference import parse_interference
 from dovetail.shadow.advice_log import ShadowLog
 from dovetail.shadow.lengths import forecast_of
 from dovetail.shadow.past_jobs import PastJob

@@ -27,7 +27,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats
 from dovetail.core.policy import Policy
 from dovetail.core.trace import Trace
-from dovetail.physics.sharing.interleave import InterleaveRule
+from dovetail.physics.sharing.turns import InterleaveRule
 from dovetail.study.cluster_parts import (
     fastest,
     gpu_speeds,

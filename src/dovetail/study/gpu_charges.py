@@ -15,13 +15,12 @@ import numpy as np
 
 from dovetail.algorithms.bounds import Powers
 from dovetail.algorithms.gpu_charges import LEAST_CHARGE, Pairs, charges
-from dovetail.core.beliefs import Physics, Side
+from dovetail.core.beliefs import Physics, SizedJob, on_nodes
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Bools, Floats, Ints
 from dovetail.core.legality import PHASES
-from dovetail.core.placement import Placement
 from dovetail.core.trace import Trace
-from dovetail.physics.sharing.interleave import exclusive_s
+from dovetail.physics.sharing.turns import exclusive_s
 
 PAIRED_AREA = 0.98
 PAIRED_KINDS = 64
@@ -99,9 +98,8 @@ def _pairs(kinds: _Kinds, cluster: Cluster, physics: Physics, *, limits: bool) -
         [1] if resizes else _halvings(physics, job)
         for job, resizes in zip(kinds.example.tolist(), kinds.resizes.tolist(), strict=True)
     ]
-    sides = [(job, k) for job, cut in zip(kinds.example.tolist(), steps, strict=True) for k in cut]
-    kind = np.repeat(np.arange(kinds.example.size), [len(cut) for cut in steps])
-    held = np.array([physics.memory.footprint_bytes(*side) for side in sides])
+    sides, kind = _sides(kinds, steps, cluster.nodes)
+    held = np.array([physics.memory.footprint_bytes(job, k) for job, k, *_ in sides])
     memory_bytes = max(group.gpu_memory_bytes for group in cluster.groups)
     resizes = kinds.resizes[kind]
     unknown = resizes[:, None] | resizes
@@ -115,9 +113,31 @@ def _pairs(kinds: _Kinds, cluster: Cluster, physics: Physics, *, limits: bool) -
             np.where(unknown[first, second], 1.0, mine[first, second]),
             np.where(unknown[first, second], 1.0, theirs[first, second]),
         )
-        for mine, theirs in ways_to_share(physics, sides, kinds.gpus[kind] if limits else None)
+        for mine, theirs in ways_to_share(physics, sides, limits=limits)
     ]
     return Pairs(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+
+
+def _sides(
+    kinds: _Kinds, steps: Sequence[Sequence[int]], nodes: int
+) -> tuple[list[SizedJob], Ints]:
+    """Returns all sides of kinds, and their kinds: each cut, well placed and spread over nodes.
+
+    A job that is spread does less on its GPUs, so whom it meets there may be faster.
+    """
+    sides, kind = [], []
+    rows = zip(kinds.example.tolist(), kinds.gpus.tolist(), steps, strict=True)
+    for number, (job, gpus, cuts) in enumerate(rows):
+        spreads = [0, *(n for n in (2, 4, 8) if n < min(gpus, nodes)), *_farthest(gpus, nodes)]
+        sides += [SizedJob(job, cut, gpus, spread) for cut in cuts for spread in spreads]
+        kind += [number] * (len(cuts) * len(spreads))
+    return sides, np.array(kind, np.int64)
+
+
+def _farthest(gpus: int, nodes: int) -> list[int]:
+    """Returns the most nodes on which so many GPUs may lie, if it is more than one."""
+    most = min(gpus, nodes)
+    return [most] if most > 1 else []
 
 
 def _halvings(physics: Physics, job: int) -> list[int]:
@@ -126,25 +146,19 @@ def _halvings(physics: Physics, job: int) -> list[int]:
 
 
 def ways_to_share(
-    physics: Physics, sides: Sequence[Side], limited_gpus: Ints | None
+    physics: Physics, sides: Sequence[SizedJob], *, limits: bool
 ) -> list[tuple[Floats, Floats]]:
-    """Returns how fast each of `sides` runs beside each, and the other: over alone and uncut.
+    """Returns how fast each of `sides` runs beside each, and the other: over alone as requested.
 
-    Arrays of shape [sides, sides], as requested. Without `limited_gpus`, the requested GPUs of
-    each side, there are no limits. With them one may have all that it can use of a GPU, and the
-    other the rest; no limits between those and none are better (docs/concepts/bounds.md).
+    Arrays of shape [sides, sides]. With `limits` one may have all that it can use of a GPU, and
+    the other the rest; no limits between those and none are better (docs/concepts/bounds.md).
     """
-    mine, theirs = physics.sharing.interferences(sides, sides)
-    alone = np.array([physics.batches.accumulated(*side) for side in sides])
-    free = alone[:, None] / mine, alone / theirs
-    if limited_gpus is None:
+    free = physics.pair_rates(sides, sides)
+    if not limits:
         return [free]
-    used = np.array(
-        [
-            _utilization(physics, job, gpus, steps)
-            for (job, steps), gpus in zip(sides, limited_gpus.tolist(), strict=True)
-        ]
-    )
+    mine, theirs = physics.sharing.interferences(sides, sides)
+    alone = free[0][:, 0] * mine[:, 0]
+    used = np.array([_utilization(physics, side) for side in sides])
     contested = np.maximum(0.0, used[:, None] + used - 1)
     # `physics.sharing.limits.shared_slowdown`, the first one whole and the second on the rest.
     slowed, slows = (
@@ -155,9 +169,10 @@ def ways_to_share(
     return [free, (alone[:, None] * (1 - slowed * rest), alone * rest * (1 - slows))]
 
 
-def _utilization(physics: Physics, job: int, gpus: int, steps: int) -> float:
-    """Returns how busy a job alone, its batch cut, keeps each of its GPUs."""
-    free = Placement(((0, gpus),), accumulation_steps=steps)
+def _utilization(physics: Physics, side: SizedJob) -> float:
+    """Returns how busy a job alone keeps each of its GPUs."""
+    job, steps, gpus, nodes = side
+    free = on_nodes(gpus, nodes or 1, steps)
     limited = replace(free, fractions=(HARD_LIMIT,) * gpus)
     slowdowns = (physics.sharing.slowdown(job, one, ()) for one in (limited, free))
     return HARD_LIMIT * next(slowdowns) / next(slowdowns)

@@ -13,8 +13,8 @@ from dovetail.core.switching import Switching
 from dovetail.core.tenants import AccountSpec, QosSpec, QueueSpec, ReservationSpec, UserLimits
 from dovetail.core.trace import Trace
 from dovetail.physics.beliefs.blur import Blur
-from dovetail.physics.sharing.interleave import InterleaveRule
-from dovetail.physics.sharing.pair_law import parse_interference
+from dovetail.physics.sharing.interference import parse_interference
+from dovetail.physics.sharing.turns import InterleaveRule
 from dovetail.physics.zoo.models import shipped
 from dovetail.record.metrics import Window
 from dovetail.traces.transform import adopted as draw_flags

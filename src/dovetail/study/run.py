@@ -32,8 +32,8 @@ from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.device_times import stated_times
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics, startups_s
-from dovetail.physics.sharing.interleave import InterleaveRule
-from dovetail.physics.sharing.pair_law import parse_interference
+from dovetail.physics.sharing.interference import parse_interference
+from dovetail.physics.sharing.turns import InterleaveRule
 from dovetail.physics.zoo.models import Catalogue, shipped_sets
 from dovetail.physics.zoo.profile_file import ProfileSet, load_profiles
 from dovetail.record.log import LogWriter

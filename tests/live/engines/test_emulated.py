@@ -10,7 +10,7 @@ from dovetail.core.units import NEVER_S
 from dovetail.live.emulation.nodes import FolderProgressStore
 from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport, InventoryRequest, StartWorker
 
 RESTART = SwitchCosts(start_s=0.0, resume_s=30.0, move_s=30.0, resize_s=30.0)

@@ -20,7 +20,7 @@ from dovetail.live.edges.virtual_time import Timeline
 from dovetail.live.emulation.synthetic import SwitchCosts
 from dovetail.live.emulation.synthetic_job import SyntheticEvent
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.sharing.interference import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.worker import Finished, FromWorker
 from emulated_faults import FaultyNodes

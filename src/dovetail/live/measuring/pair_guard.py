@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dovetail.algorithms.pair_sharing import overlapped_s, sequential_s
-from dovetail.core.beliefs import Neighbour
+from dovetail.core.beliefs import Neighbour, SizedJob
 from dovetail.core.placement import Placement
 from dovetail.live.measuring.learner import LearningBelief
 
@@ -71,7 +71,8 @@ class PairGuard:
             return
         (a, here), (b, there) = one, two
         ratios = self._learner.physics.sharing.interference(
-            a, here.accumulation_steps, b, there.accumulation_steps
+            SizedJob(a, here.accumulation_steps, here.gpus),
+            SizedJob(b, there.accumulation_steps, there.gpus),
         )
         self._noted[pair] = _Note(placements, dict(zip((a, b), ratios, strict=True)))
 

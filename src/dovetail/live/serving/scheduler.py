@@ -20,7 +20,6 @@ from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
-from dovetail.core.messages import HOW
 from dovetail.core.policy import Policy, name_of, parse_policy, spell
 from dovetail.forecast.forecasts import parse_live_forecast
 from dovetail.live.edges.protocols import Incoming, StoredState
@@ -29,8 +28,8 @@ from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.interleave import InterleaveRule
-from dovetail.physics.sharing.pair_law import parse_interference
+from dovetail.physics.sharing.interference import parse_interference
+from dovetail.physics.sharing.turns import InterleaveRule
 from dovetail.physics.zoo.models import Catalogue, shipped_sets
 from dovetail.physics.zoo.profile_file import load_profiles
 from dovetail.study.option_texts import OptionTexts, read_options
@@ -126,7 +125,7 @@ def build_scheduler(
         physics=learning.physics,
         forecast=forecast,
         placing=options.placing,
-        switch_s={how: options.switching.cost_s(how) for how in HOW},
+        switching=options.switching,
     )
     return Scheduler(parsed, options, state, learning)
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sortedcontainers import SortedList
 
+from dovetail.core.beliefs import SizedJob
 from dovetail.core.passes import refuses
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
@@ -34,7 +35,7 @@ def utilisation(view: View, job: int) -> float:
     Two jobs that use a part u each need 2u of one GPU's time, so beside its like a job takes
     max(1, 2u) times as long as alone. A job that is not slowed at all uses half or less.
     """
-    return view.physics.sharing.interference(job, 1, job, 1)[0] / 2
+    return view.physics.sharing.interference(SizedJob(job), SizedJob(job))[0] / 2
 
 
 class SharingCandidates:

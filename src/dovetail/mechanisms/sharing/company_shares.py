@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import floor, log
 
 from dovetail.algorithms.time_shares import Sharers, SharingGroup, time_shares
+from dovetail.core.beliefs import SizedJob
 from dovetail.core.placement import Placement
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
@@ -168,5 +169,5 @@ def _speeds(view: View, host: Alike, guest: Alike) -> tuple[float, float] | None
     both = {one: Placement(((0, host.gpus),)), other: Placement(((0, guest.gpus),))}
     if not fit_together(view, both.items(), memory):
         return None
-    mine, theirs = view.physics.sharing.interference(one, 1, other, 1)
+    mine, theirs = view.physics.sharing.interference(SizedJob(one), SizedJob(other))
     return 1 / mine, 1 / theirs

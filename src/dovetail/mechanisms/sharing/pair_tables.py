@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.algorithms.pair_sharing import overlapped_many_s, pays, threshold_many
-from dovetail.core.beliefs import Physics, Side
+from dovetail.core.beliefs import Physics, SizedJob
 from dovetail.core.growth import Growing
 from dovetail.core.job import Bools, Floats, Ints
 from dovetail.core.units import NEVER_S
@@ -158,7 +158,7 @@ class PairTables:
         theirs, memory = np.array([(host.held_bytes, host.memory_bytes) for host in hosts]).T
         fits = (theirs + held <= memory) & np.repeat(may, counts, axis=0)
         jobs = np.repeat([self.guests[guest].job for guest in guests], counts)
-        sides = list(zip(jobs.tolist(), map(int, steps[:, 0].tolist()), strict=True))
+        sides = list(map(SizedJob, jobs.tolist(), map(int, steps[:, 0].tolist())))
         host_ratio, guest_ratio = self._ratios(sides, hosts, fits)
 
         firsts = np.cumsum([0, *counts[:-1]])
@@ -182,13 +182,13 @@ class PairTables:
         self._met.update(dict.fromkeys(guests, len(self.hosts)))
 
     def _ratios(
-        self, sides: Sequence[Side], hosts: Sequence[HostJob], fits: Bools
+        self, sides: Sequence[SizedJob], hosts: Sequence[HostJob], fits: Bools
     ) -> tuple[Floats, Floats]:
         """Returns the slowdown ratios of hosts and guests, 1 where they do not fit."""
         host_ratio, guest_ratio = np.ones(fits.shape), np.ones(fits.shape)
         some = np.flatnonzero(fits.any(axis=1))
         if self.weighs and len(some):
-            others = [(host.job, host.steps) for host in hosts]
+            others = [SizedJob(host.job, host.steps) for host in hosts]
             mine, theirs = self.physics.sharing.interferences(
                 [sides[n] for n in some.tolist()], others
             )

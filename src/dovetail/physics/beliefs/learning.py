@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from operator import itemgetter
 
-from dovetail.core.beliefs import Neighbour, Physics
+from dovetail.core.beliefs import Neighbour, Physics, SizedJob
 from dovetail.core.job import JobTable
 from dovetail.core.placement import Placement
 from dovetail.core.reading import SpeedMeasurement
@@ -201,7 +201,8 @@ class Learning:
         if alone is None:
             return False
         steps, other_steps = placement.accumulation_steps, there.accumulation_steps
-        believed, _ = self.physics.sharing.interference(job, steps, other, other_steps)
+        sides = SizedJob(job, steps, placement.gpus), SizedJob(other, other_steps, there.gpus)
+        believed, _ = self.physics.sharing.interference(*sides)
         pair = PairKey(key_of[job], steps, key_of[other], other_steps)
         placed = self._placed(job, placement)
         placed *= self.measurements.spread(key_of[job], placement.gpus, placement.nodes)

@@ -14,7 +14,7 @@ from itertools import product
 
 import numpy as np
 
-from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Physics, Side
+from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Physics, SizedJob
 from dovetail.core.growth import Growing
 from dovetail.core.job import Floats, Ints, JobTable
 from dovetail.core.placement import Placement
@@ -253,22 +253,21 @@ class MeasuredSharing:
         worst = max(ratios) * self._prior.slowdown(job, placement, ())
         return worst if all(ratios) else max(guess, worst)
 
-    def interference(
-        self, job: int, steps: int, other: int, other_steps: int
-    ) -> tuple[float, float]:
+    def interference(self, mine: SizedJob, other: SizedJob) -> tuple[float, float]:
         """Returns the ratios as measured, or the prior.
 
         A side that was never measured is not believed to be slowed less than the other one was,
         unless the prior of both is trusted: that stands until something else is measured.
         """
-        guess = self._prior.interference(job, steps, other, other_steps)
-        mine = self._ratio(job, steps, other, other_steps)
-        theirs = self._ratio(other, other_steps, job, steps)
-        if self._basis.trusts(job) and self._basis.trusts(other):
-            return _unless_confirmed(mine, guess[0]), _unless_confirmed(theirs, guess[1])
-        return mine or max(guess[0], theirs), theirs or max(guess[1], mine)
+        guess = self._prior.interference(mine, other)
+        one, two = self._ratio(mine, other), self._ratio(other, mine)
+        if self._basis.trusts(mine.job) and self._basis.trusts(other.job):
+            return _unless_confirmed(one, guess[0]), _unless_confirmed(two, guess[1])
+        return one or max(guess[0], two), two or max(guess[1], one)
 
-    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+    def interferences(
+        self, sides: Sequence[SizedJob], others: Sequence[SizedJob]
+    ) -> tuple[Floats, Floats]:
         """Returns the ratios of all pairs: the prior's where neither side was measured."""
         mine, theirs = (a.copy() for a in self._prior.interferences(sides, others))
         key_of, met = self._basis.groups.key_of, self._basis.measurements.met
@@ -277,9 +276,22 @@ class MeasuredSharing:
                 if not met(key, other):
                     continue
                 for row, column in product(rows, columns):
-                    ratios = self.interference(*sides[row], *others[column])
+                    ratios = self.interference(sides[row], others[column])
                     mine[row, column], theirs[row, column] = ratios
         return mine, theirs
+
+    def set_interference(self, members: Sequence[SizedJob]) -> tuple[float, ...]:
+        """Returns the ratios of a pair as measured, and of more jobs those of the prior."""
+        if len(members) == 2:
+            return self.interference(*members)
+        return self._prior.set_interference(members)
+
+    def stages(self, job: int, placement: Placement) -> tuple[tuple[float, ...], float]:
+        """Returns stages and iteration as measured where the job has its GPUs, else the prior."""
+        as_requested = placement.gpus == int(self._basis.jobs.gpus[job])
+        if as_requested and (measured := self._basis.stages(job)):
+            return measured[:-1], measured[-1]
+        return self._prior.stages(job, placement)
 
     @property
     def interleaving(self) -> Interleaving:
@@ -308,29 +320,28 @@ class MeasuredSharing:
 
     def _beside(self, job: int, placement: Placement, other: int, there: Placement) -> float:
         """Returns the ratio beside another if either side was measured, else 0."""
-        steps, other_steps = placement.accumulation_steps, there.accumulation_steps
-        if not any(
-            self._ratio(*sides)
-            for sides in ((job, steps, other, other_steps), (other, other_steps, job, steps))
-        ):
+        mine = SizedJob(job, placement.accumulation_steps, placement.gpus)
+        theirs = SizedJob(other, there.accumulation_steps, there.gpus)
+        if not (self._ratio(mine, theirs) or self._ratio(theirs, mine)):
             return 0.0
-        return self.interference(job, steps, other, other_steps)[0]
+        return self.interference(mine, theirs)[0]
 
-    def _ratio(self, job: int, steps: int, other: int, other_steps: int) -> float:
+    def _ratio(self, mine: SizedJob, other: SizedJob) -> float:
         """Returns the measured ratio beside another, 0 if there is none.
 
         In other accumulation steps than were measured the excess changes as in the prior.
         """
         key_of = self._basis.groups.key_of
-        measured = self._basis.measurements.ratios(key_of[job], key_of[other])
+        measured = self._basis.measurements.ratios(key_of[mine.job], key_of[other.job])
         if not measured:
             return 0.0
-        wanted = (steps, other_steps)
+        wanted = (mine.steps, other.steps)
         if wanted in measured:
             return measured[wanted]
         nearest = min(measured, key=lambda at: (_apart(at, wanted), at))
-        then = self._prior.interference(job, nearest[0], other, nearest[1])[0] - 1.0
-        now = self._prior.interference(job, steps, other, other_steps)[0] - 1.0
+        sides = (mine._replace(steps=nearest[0]), other._replace(steps=nearest[1]))
+        then = self._prior.interference(*sides)[0] - 1.0
+        now = self._prior.interference(mine, other)[0] - 1.0
         return 1.0 + (measured[nearest] - 1.0) * (now / then if then > 0 else 1.0)
 
 
@@ -413,12 +424,12 @@ def _sealed(rows: Floats) -> Floats:
 
 
 def _by_key(
-    key_of: Sequence[MeasurementKey], sides: Sequence[Side]
+    key_of: Sequence[MeasurementKey], sides: Sequence[SizedJob]
 ) -> dict[MeasurementKey, list[int]]:
     """Returns the places of sides that learn from each other."""
     places: dict[MeasurementKey, list[int]] = {}
-    for place, (job, _) in enumerate(sides):
-        places.setdefault(key_of[job], []).append(place)
+    for place, side in enumerate(sides):
+        places.setdefault(key_of[side.job], []).append(place)
     return places
 
 

@@ -19,7 +19,7 @@ from dovetail.core.beliefs import (
     Neighbour,
     Physics,
     Sharing,
-    Side,
+    SizedJob,
     Structure,
 )
 from dovetail.core.growth import Growing
@@ -28,7 +28,7 @@ from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
 from dovetail.physics.beliefs.blur import Blur, log_normal, normal, uniform
 from dovetail.physics.memory import fit_together
-from dovetail.physics.sharing.interleave import InterleaveCycles, Seat
+from dovetail.physics.sharing.turns import InterleaveCycles, MemberStages
 from dovetail.physics.speed.rate_tables import RateTables
 
 
@@ -167,35 +167,51 @@ class NoisySharing:
         self._stage_s = Growing(known.stage_s[:0])
         self._iteration_s = Growing(known.iteration_s[:0])
         self._interleaving: Interleaving | None = None
-        self._turns = InterleaveCycles(lambda: self.interleaving)
+        self._cycles = InterleaveCycles(known)
 
     def slowdown(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
         """Returns the believed slowdown."""
         in_turns = placement.interleave and all(p.interleave for _, p in neighbours)
         if neighbours and in_turns and self._blur.stages:
-            seats = [self._seat(job, placement), *(self._seat(*n) for n in neighbours)]
-            return self._turns.slowdown(int(self._kinds.of[job]), seats)
+            others = [self._turn(*neighbour) for neighbour in neighbours]
+            return self._cycles.slowdown(self._turn(job, placement), others)
         true = self._true.slowdown(job, placement, neighbours)
         if not neighbours or in_turns:
             return true
         return true / self._error(job, placement.gpus, [j for j, _ in neighbours])
 
-    def interference(
-        self, job: int, steps: int, other: int, other_steps: int
-    ) -> tuple[float, float]:
+    def interference(self, mine: SizedJob, other: SizedJob) -> tuple[float, float]:
         """Returns the believed ratios, at least 1; each side errs by itself, as in `slowdown`."""
-        gpus = int(self._jobs.gpus[job]), int(self._jobs.gpus[other])
-        mine, theirs = self._true.interference(job, steps, other, other_steps)
+        one, two = self._true.interference(mine, other)
         return (
-            max(1.0, mine / self._error(job, gpus[0], [other])),
-            max(1.0, theirs / self._error(other, gpus[1], [job])),
+            max(1.0, one / self._error(mine.job, self._gpus(mine), [other.job])),
+            max(1.0, two / self._error(other.job, self._gpus(other), [mine.job])),
         )
 
-    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+    def interferences(
+        self, sides: Sequence[SizedJob], others: Sequence[SizedJob]
+    ) -> tuple[Floats, Floats]:
         """Returns the believed ratios of all pairs; errors are drawn pair by pair."""
-        pairs = [[self.interference(*side, *other) for other in others] for side in sides]
+        pairs = [[self.interference(side, other) for other in others] for side in sides]
         both = np.array(pairs).reshape(len(sides), len(others), 2)
         return both[:, :, 0], both[:, :, 1]
+
+    def set_interference(self, members: Sequence[SizedJob]) -> tuple[float, ...]:
+        """Returns the believed ratios of a set, at least 1; each member errs by itself."""
+        true, jobs = self._true.set_interference(members), [side.job for side in members]
+        errors = (
+            self._error(side.job, self._gpus(side), jobs[:place] + jobs[place + 1 :])
+            for place, side in enumerate(members)
+        )
+        return tuple(max(1.0, ratio / error) for ratio, error in zip(true, errors, strict=True))
+
+    def stages(self, job: int, placement: Placement) -> tuple[tuple[float, ...], float]:
+        """Returns the true stages as placed with the job's errors, and the true iteration."""
+        stage_s, iteration_s = self._true.stages(job, placement)
+        kind, true_kind = int(self._kinds.of[job]), int(self._true_kinds.kind_of[job])
+        believed, true = self.interleaving.stage_s[kind], self._true.interleaving.stage_s[true_kind]
+        errors = np.divide(believed, true, out=np.ones(len(true)), where=true > 0).tolist()
+        return tuple(s * e for s, e in zip(stage_s, errors, strict=True)), iteration_s
 
     @property
     def interleaving(self) -> Interleaving:
@@ -211,9 +227,12 @@ class NoisySharing:
         partners = "+".join(sorted(model[other] for other in others))
         return log_normal(self._blur.interference, f"{self._seed}/{model[job]}/{gpus}/{partners}")
 
-    def _seat(self, job: int, placement: Placement) -> Seat:
+    def _gpus(self, side: SizedJob) -> int:
+        return side.gpus or int(self._jobs.gpus[side.job])
+
+    def _turn(self, job: int, placement: Placement) -> MemberStages:
         assert placement.interleave is not None
-        return int(self._kinds.of[job]), placement.interleave.phase
+        return MemberStages(*self.stages(job, placement), placement.interleave.phase)
 
     def _with_stages_of(self, kinds: range) -> Interleaving:
         """Returns the stages of every kind, with those of new kinds drawn now."""

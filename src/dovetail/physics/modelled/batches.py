@@ -21,7 +21,7 @@ class ModelBatches:
         self, models: JobModels, linear: LinearBatches, slowdowns: WorkerSlowdowns
     ) -> None:
         self._models, self._linear, self._slowdowns = models, linear, slowdowns
-        self._accumulated: dict[tuple[int, int], float] = {}
+        self._accumulated: dict[tuple[int, int, int], float] = {}
 
     def samples(self, job: int) -> int:
         """Returns the samples of an iteration as requested; 0 if unknown, or for a pipeline."""
@@ -39,16 +39,18 @@ class ModelBatches:
             return 1
         return max(1, int(models.batch[models.kind[job]] / models.gpus[job]))
 
-    def accumulated(self, job: int, steps: int) -> float:
-        """Returns the speed alone, as requested, with so many accumulation steps."""
+    def accumulated(self, job: int, steps: int, gpus: int = 0) -> float:
+        """Returns the speed alone with so many accumulation steps, over that in one."""
         models = self._models
-        key = (models.kind[job], steps)
+        gpus = gpus or models.gpus[job]
+        key = (models.kind[job], steps, gpus)
         speed = self._accumulated.get(key)
         if speed is None:
-            gpus, speed = models.gpus[job], 1.0
+            speed = 1.0
             if models.profile[job] is not None and steps > 1:
                 nodes = models.well_placed_nodes(job, gpus)
-                speed = models.relative_to(job, gpus, nodes, steps)
+                cut, whole = (models.relative_to(job, gpus, nodes, s) for s in (steps, 1))
+                speed = cut if gpus == models.gpus[job] else cut / whole
             self._accumulated[key] = speed
         return speed
 

@@ -18,9 +18,14 @@ from dovetail.core.placement import Placement
 from dovetail.physics.batches import goodput
 from dovetail.physics.linear import LinearStructure
 from dovetail.physics.pipelines.pipeline import Pipelines
-from dovetail.physics.sharing.interleave import GrowingStages, InterleaveRule
-from dovetail.physics.sharing.pair_law import UNKNOWN_LOAD, GpuLoad
-from dovetail.physics.speed.throughput import across_islands, fewest_steps, speed_relative
+from dovetail.physics.sharing.service_demand import (
+    UNKNOWN_DEMAND,
+    ServiceDemand,
+    Size,
+    service_demand,
+)
+from dovetail.physics.sharing.turns import GrowingStages, InterleaveRule
+from dovetail.physics.speed.throughput import across_islands, fewest_steps, speed_relative, spread
 from dovetail.physics.zoo.models import Catalogue
 from dovetail.physics.zoo.profile import ModelProfile
 
@@ -52,7 +57,7 @@ class JobModels:
         self.kinds = Kinds(self._keys(jobs, 0))
         self.kind = self.kinds.numbers
         self.batch: list[float] = []
-        self._loads: dict[tuple[int, int, int], GpuLoad] = {}
+        self._demands: dict[tuple[int, int, int, int, int], ServiceDemand] = {}
         self.goodput: list[goodput.BatchKind | None] = []
         self.pipelines = Pipelines(cluster)
         self.stages = GrowingStages(interleaving)
@@ -69,17 +74,34 @@ class JobModels:
         """True if the job has a pipeline graph."""
         return bool(self.pipelines.graphs[self.kind[job]])
 
-    def load(self, job: int, gpus: int, steps: int) -> GpuLoad:
-        """Returns the model and the micro-batch of the job on so many GPUs, in so many steps."""
-        key = (self.kind[job], gpus, steps)
-        load = self._loads.get(key)
-        if load is None:
-            load, profile = UNKNOWN_LOAD, self.profile[job]
+    def demand(
+        self, job: int, gpus: int, steps: int = 1, *, nodes: int = 0, batch: int = 0
+    ) -> ServiceDemand:
+        """Returns the service demands of the job on so many GPUs, in so many steps.
+
+        By default it is well placed, and its global batch is as requested.
+        """
+        key = (self.kind[job], gpus, steps, nodes, batch)
+        demand = self._demands.get(key)
+        if demand is None:
+            demand, profile = UNKNOWN_DEMAND, self.profile[job]
             if profile is not None:
-                per_gpu = self.batch[self.kind[job]] / gpus
-                load = GpuLoad(profile, per_gpu / max(steps, fewest_steps(profile, per_gpu)))
-            self._loads[key] = load
-        return load
+                spans = spread(gpus, nodes or self.well_placed_nodes(job, gpus))
+                per_gpu = (batch or self.batch[self.kind[job]]) / gpus
+                demand = service_demand(profile, Size(spans, per_gpu, steps))
+            self._demands[key] = demand
+        return demand
+
+    def placed_demand(self, job: int, placement: Placement) -> ServiceDemand:
+        """Returns the service demands of the job as placed."""
+        nodes = 0 if self.by_count else placement.nodes
+        return self.demand(
+            job,
+            placement.gpus,
+            placement.accumulation_steps,
+            nodes=nodes,
+            batch=placement.batch_size,
+        )
 
     def well_placed_nodes(self, job: int, gpus: int) -> int:
         """Returns the fewest nodes that have so many GPUs."""
@@ -172,8 +194,7 @@ class JobModels:
         profiles = [self.profile[job] for job in examples]
         self.batch.extend(self._global_batch(j, int(jobs.batch_size[j])) for j in examples)
         self.goodput.extend(self._goodput_of(kind) for kind in kinds)
-        gpus = [self.gpus[job] for job in examples]
-        self.stages.admit(list(zip(profiles, gpus, strict=True)))
+        self.stages.admit([self.demand(job, self.gpus[job]) for job in examples])
         self.pipelines.admit(jobs, examples, profiles)
 
     def _global_batch(self, job: int, requested_batch: int) -> float:

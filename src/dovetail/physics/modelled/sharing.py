@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail.core.beliefs import Interleaving, Neighbour, Side
+from dovetail.core.beliefs import Interleaving, Neighbour, SizedJob
 from dovetail.core.job import Floats
 from dovetail.core.placement import Placement
 from dovetail.physics.device_times import DeviceTimes
 from dovetail.physics.modelled.job_models import JobModels
-from dovetail.physics.sharing.interleave import InterleaveCycles
-from dovetail.physics.sharing.limits import shipped_demand
-from dovetail.physics.sharing.pair_law import GpuLoad, Interference
+from dovetail.physics.sharing.interference import Interference
+from dovetail.physics.sharing.limits import utilization
+from dovetail.physics.sharing.service_demand import ServiceDemand
+from dovetail.physics.sharing.turns import InterleaveCycles, MemberStages, turn_of
 from dovetail.physics.sharing.worker_slowdowns import (
     Sharer,
     split_slowdown,
@@ -30,17 +31,20 @@ class WorkerSlowdowns:
         self, models: JobModels, interference: Interference, devices: DeviceTimes | None
     ) -> None:
         self._models, self._interference, self._devices = models, interference, devices
-        self._turns = InterleaveCycles(lambda: models.stages.known)
-        self._utilizations: dict[GpuLoad, float] = {}
+        self._cycles = InterleaveCycles(models.stages.known)
+        self._utilizations: dict[ServiceDemand, float] = {}
 
-    def utilization(self, job: int, gpus: int, steps: int) -> float:
-        """Returns how busy a job on so many GPUs, with so many steps, keeps each of them."""
-        load = self._models.load(job, gpus, steps)
-        used = self._utilizations.get(load)
+    def utilization(self, demand: ServiceDemand) -> float:
+        """Returns how busy a job of such demands keeps each of its GPUs."""
+        used = self._utilizations.get(demand)
         if used is None:
-            used = shipped_demand().utilization(load.model, load.micro_batch)
-            self._utilizations[load] = used
+            used = self._utilizations[demand] = utilization(demand)
         return used
+
+    def turn(self, job: int, placement: Placement) -> MemberStages:
+        """Returns the stages of a job as placed."""
+        models = self._models
+        return turn_of(models.placed_demand(job, placement), models.stages.rule)
 
     def of_workers(
         self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
@@ -59,22 +63,23 @@ class WorkerSlowdowns:
     def _in_turns(self, job: int, placement: Placement, members: Sequence[Neighbour]) -> float:
         if not members:
             return 1.0
-        kind, all_members = self._models.kind, ((job, placement), *members)
-        seats = [(kind[j], p.interleave.phase) for j, p in all_members if p.interleave]
-        return self._turns.slowdown(kind[job], seats)
+        turns = [
+            self.turn(j, p)._replace(phase=p.interleave.phase)
+            for j, p in ((job, placement), *members)
+            if p.interleave
+        ]
+        return self._cycles.slowdown(turns[0], turns[1:])
 
     def _side_by_side(
         self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
     ) -> list[float]:
-        gpus, steps = placement.gpus, placement.accumulation_steps
-        mine = self._models.load(job, gpus, steps)
+        mine = self._models.placed_demand(job, placement)
         sharers = []
-        for other, there in neighbours:
-            as_placed = there.gpus, there.accumulation_steps
-            ratio = self._interference.ratio(mine, self._models.load(other, *as_placed))
-            sharers.append(Sharer(self.utilization(other, *as_placed), ratio))
-        used = self.utilization(job, gpus, steps)
-        return worker_slowdowns(placement, used, neighbours, sharers)
+        for other in neighbours:
+            theirs = self._models.placed_demand(*other)
+            ratio = self._interference.ratio(mine, theirs)
+            sharers.append(Sharer(self.utilization(theirs), ratio))
+        return worker_slowdowns(placement, self.utilization(mine), neighbours, sharers)
 
 
 class ModelSharing:
@@ -90,7 +95,6 @@ class ModelSharing:
     ) -> None:
         self._models, self._law, self._slowdowns = models, interference, slowdowns
         self._mixed_types = mixed_types
-        self._ratios: dict[tuple[int, int, int, int], tuple[float, float]] = {}
 
     def slowdown(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
         """Returns the iteration as placed over that of an even job alone on whole GPUs."""
@@ -100,43 +104,46 @@ class ModelSharing:
             return 1.0
         # NOTE: here one ratio decides for all workers, the most frequent case of sharing.
         models, worst = self._models, 1.0
-        mine = models.load(job, placement.gpus, placement.accumulation_steps)
+        mine = models.placed_demand(job, placement)
         for other, there in neighbours:
             if there.fractions:
                 return self._straggling(job, placement, neighbours)
-            theirs = models.load(other, there.gpus, there.accumulation_steps)
-            worst = max(worst, self._law.ratio(mine, theirs))
+            worst = max(worst, self._law.ratio(mine, models.placed_demand(other, there)))
         return worst
 
-    def interference(
-        self, job: int, steps: int, other: int, other_steps: int
-    ) -> tuple[float, float]:
-        """Returns the ratios of two jobs on their requested GPUs."""
-        kind = self._models.kind
-        key = (kind[job], steps, kind[other], other_steps)
-        ratios = self._ratios.get(key)
-        if ratios is None:
-            mine, theirs = self._load(job, steps), self._load(other, other_steps)
-            ratios = self._law.ratio(mine, theirs), self._law.ratio(theirs, mine)
-            self._ratios[key] = ratios
-        return ratios
+    def interference(self, mine: SizedJob, other: SizedJob) -> tuple[float, float]:
+        """Returns the ratios of two jobs."""
+        one, two = self._demand(mine), self._demand(other)
+        return self._law.ratio(one, two), self._law.ratio(two, one)
 
-    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
-        """Returns the ratios of all pairs of jobs on their requested GPUs."""
-        mine, theirs = ([self._load(*side) for side in some] for some in (sides, others))
-        return self._law.ratios(mine, theirs), self._law.ratios(theirs, mine).T
+    def interferences(
+        self, sides: Sequence[SizedJob], others: Sequence[SizedJob]
+    ) -> tuple[Floats, Floats]:
+        """Returns the ratios of all pairs of jobs."""
+        mine, theirs = ([self._demand(side) for side in some] for some in (sides, others))
+        return self._law.ratios(mine, theirs)
+
+    def set_interference(self, members: Sequence[SizedJob]) -> tuple[float, ...]:
+        """Returns the ratios of the members of a set."""
+        return tuple(self._law.of_set([self._demand(side) for side in members]).tolist())
+
+    def stages(self, job: int, placement: Placement) -> tuple[tuple[float, ...], float]:
+        """Returns the stages and the iteration at the GPUs that the job holds."""
+        return self._slowdowns.turn(job, placement)[:2]
 
     @property
     def interleaving(self) -> Interleaving:
-        """Returns the stages by kind, and the rule of the cycle."""
+        """Returns the stages by kind as requested, and the rule of the cycle."""
         return self._models.stages.known
 
     def utilization(self, job: int) -> float:
         """Returns how busy the job keeps each GPU; limits and contention depend on it."""
-        return self._slowdowns.utilization(job, self._models.gpus[job], 1)
+        return self._slowdowns.utilization(self._demand(SizedJob(job)))
 
-    def _load(self, job: int, steps: int) -> GpuLoad:
-        return self._models.load(job, self._models.gpus[job], steps)
+    def _demand(self, side: SizedJob) -> ServiceDemand:
+        models = self._models
+        gpus, nodes = side.gpus or models.gpus[side.job], 0 if models.by_count else side.nodes
+        return models.demand(side.job, gpus, side.steps, nodes=nodes)
 
     def _straggling(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
         models, slow = self._models, self._slowdowns.of_workers(job, placement, neighbours)

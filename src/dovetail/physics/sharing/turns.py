@@ -1,13 +1,15 @@
 """Jobs that take turns on the resources of the same GPUs: the cycle of a set (Muri section 4.1).
 
-A member's speed is its iteration alone over the cycle of its set. When one ends, the others keep
-their phases. Where a member's stages are not known the set takes turns on the GPU as a whole.
+A member's speed is its iteration alone over the cycle of its set, both at the GPUs that it holds.
+When one ends, the others keep their phases. Where a member's stages are not known the set takes
+turns on the GPU as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,14 +18,11 @@ from dovetail.core.beliefs import Interleaving
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.growth import Growing
 from dovetail.core.job import Floats
-from dovetail.physics.speed.throughput import iteration_s
-from dovetail.physics.zoo.profile import ModelProfile
+from dovetail.physics.sharing.service_demand import RESOURCES, ServiceDemand
 
 MEASURED_FACTORS = (1.0, 1.31, 1.48, 1.35)
 """Measured over computed cycle of 1 to 4 members, of Muri's authors (ALGORITHMS section 4.1)."""
 ALONE = (1.0, 1.0, 1.0, 1.0)
-Seat = tuple[int, int]
-"""A kind of job, and the phase it sits in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class InterleaveRule:
     cycle: str = OVERLAPPED
     contention: tuple[float, ...] = MEASURED_FACTORS
     floor: bool = True
-    resources: int = 4
+    resources: int = RESOURCES
 
     @staticmethod
     def parse(text: str) -> InterleaveRule:
@@ -65,36 +64,48 @@ class InterleaveRule:
         return InterleaveRule(**chosen)  # type: ignore[arg-type]
 
 
-def interleaving_of(
-    profiles: Sequence[tuple[ModelProfile | None, int]], rule: InterleaveRule
-) -> Interleaving:
-    """Returns the stages of each kind, by its profile and its requested GPUs."""
-    stage_s = np.zeros((len(profiles), rule.resources))
-    iteration = np.zeros(len(profiles))
-    for kind, (profile, gpus) in enumerate(profiles):
-        times = profile.stage_times(gpus) if profile is not None else None
-        if profile is None or times is None:
-            continue
-        storage, cpu, *others = times.of_resources()
-        stage_s[kind] = [storage, cpu, *others] if rule.resources == 4 else [storage + cpu, *others]
-        iteration[kind] = iteration_s(profile, gpus=gpus)
+def interleaving_of(demands: Sequence[ServiceDemand], rule: InterleaveRule) -> Interleaving:
+    """Returns the stages of each kind, by its demands as requested."""
+    turns = [turn_of(demand, rule) for demand in demands]
+    stage_s = np.array([turn.stage_s for turn in turns]).reshape(len(turns), rule.resources)
+    iteration = np.array([turn.iteration_s for turn in turns], np.float64)
     for array in (stage_s, iteration):
         array.setflags(write=False)
     return Interleaving(stage_s, iteration, rule.cycle, rule.contention, rule.floor)
+
+
+class MemberStages(NamedTuple):
+    """A member of a set: its seconds by resource, its iteration alone, and its phase.
+
+    Both times are 0 where the stages are not known.
+    """
+
+    stage_s: tuple[float, ...]
+    iteration_s: float
+    phase: int = 0
+
+
+def turn_of(demand: ServiceDemand, rule: InterleaveRule) -> MemberStages:
+    """Returns the stages of a job at the size of its demands, by the resources of the rule."""
+    if demand.model is None or demand.model.stages is None:
+        return MemberStages((0.0,) * rule.resources, 0.0)
+    storage, cpu, gpu, network = demand.stage_s
+    loading = (storage, cpu) if rule.resources == RESOURCES else (storage + cpu,)
+    return MemberStages((*loading, gpu, network), demand.iteration_s)
 
 
 class GrowingStages:
     """The stages of kinds that are added as they appear."""
 
     def __init__(self, rule: InterleaveRule) -> None:
-        self._rule = rule
+        self.rule = rule
         self.known = interleaving_of((), rule)
         self._stage_s = Growing(self.known.stage_s)
         self._iteration_s = Growing(self.known.iteration_s)
 
-    def admit(self, profiles: Sequence[tuple[ModelProfile | None, int]]) -> None:
-        """Adds kinds, each by its profile and its requested GPUs."""
-        more = interleaving_of(profiles, self._rule)
+    def admit(self, demands: Sequence[ServiceDemand]) -> None:
+        """Adds kinds, each by its demands as requested."""
+        more = interleaving_of(demands, self.rule)
         stage_s = self._stage_s.extend(more.stage_s)
         iteration = self._iteration_s.extend(more.iteration_s)
         for array in (stage_s, iteration):
@@ -111,32 +122,29 @@ def exclusive_s(known: Interleaving) -> Floats:
 
 
 class InterleaveCycles:
-    """The cycles of interleave sets, each computed once.
+    """The cycles of interleave sets, each computed once, by the rule of a run."""
 
-    `stages` returns the stages of all kinds so far; the rows of known kinds stay as they are.
-    """
+    def __init__(self, known: Interleaving) -> None:
+        """Takes the rule from `known`; its stages do not matter."""
+        self._known = known
+        self._cycles: dict[tuple[MemberStages, ...], float] = {}
 
-    def __init__(self, stages: Callable[[], Interleaving]) -> None:
-        self._stages = stages
-        self._slowdown: dict[tuple[Seat, ...], dict[int, float]] = {}
-
-    def slowdown(self, kind: int, seats: Sequence[Seat]) -> float:
-        """Returns the cycle of the set over the iteration alone of one of its kinds."""
+    def slowdown(self, mine: MemberStages, others: Sequence[MemberStages]) -> float:
+        """Returns the cycle of the set over the iteration alone of one of its members."""
         # A set has one cycle in whatever order its members are listed.
-        key = tuple(sorted(seats))
-        slowdowns = self._slowdown.get(key)
-        if slowdowns is None:
-            slowdowns = self._slowdown[key] = self._slowdowns(key)
-        return slowdowns[kind]
+        turns = tuple(sorted((mine, *others)))
+        if not all(turn.iteration_s for turn in turns):
+            return float(len(turns))
+        cycle = self._cycles.get(turns)
+        if cycle is None:
+            cycle = self._cycles[turns] = self._cycle_s(turns)
+        return cycle / mine.iteration_s
 
-    def _slowdowns(self, seats: Sequence[Seat]) -> dict[int, float]:
-        known = self._stages()
-        alone = {kind: float(known.iteration_s[kind]) for kind, _ in seats}
-        if not all(alone.values()):
-            return dict.fromkeys(alone, float(len(seats)))
-        rows = [known.stage_s[kind].tolist() for kind, _ in seats]
-        cycle = cycle_s(rows, [phase for _, phase in seats], known.cycle)
-        cycle *= known.contention[len(seats) - 1]
+    def _cycle_s(self, turns: Sequence[MemberStages]) -> float:
+        known = self._known
+        rows = [turn.stage_s for turn in turns]
+        cycle = cycle_s(rows, [turn.phase for turn in turns], known.cycle)
+        cycle *= known.contention[len(turns) - 1]
         if known.floor:
-            cycle = max(cycle, *alone.values())
-        return {kind: cycle / alone_s for kind, alone_s in alone.items()}
+            cycle = max(cycle, *(turn.iteration_s for turn in turns))
+        return cycle
