@@ -80,13 +80,6 @@ class Looseness(NamedTuple):
 LOOSENESS = {
     Powers(): Looseness(0.91, 0.70),
     Powers(elastic=True): Looseness(0.96, 0.88),
-    Powers(sharing=True): Looseness(0.91, 0.71),
-    Powers(sharing=True, limits=True): Looseness(0.89, 0.71),
-    Powers(interleaving=True): Looseness(0.88, 0.60),
-    Powers(sharing=True, interleaving=True): Looseness(0.90, 0.71),
-    Powers(elastic=True, sharing=True): Looseness(0.80, 0.59),
-    Powers(elastic=True, interleaving=True): Looseness(0.92, 0.59),
-    Powers(elastic=True, sharing=True, interleaving=True): Looseness(0.80, 0.59),
 }
 """Of 60 crowds of four jobs, where it was measured (`python -m benchmarks.bound_looseness`)."""
 
