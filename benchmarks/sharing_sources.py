@@ -97,7 +97,7 @@ def lucid(data: Path) -> list[HeldOut]:
     mean = np.full(len(sides), measured.mean())
     busy = used.min(axis=1) >= ON_THE_GPU
     known = gpu_ratios(law, tuple(load.T), tuple(used.T))
-    unknown = gpu_ratios(law, tuple(load.T), np.ones_like(used.T))
+    unknown = gpu_ratios(law, tuple(load.T), tuple(np.ones_like(used.T)))
     return [
         HeldOut("GPU stage as measured", known, measured, mean),
         HeldOut("unknown, both on the GPU", unknown[busy], measured[busy], mean[busy]),
@@ -200,9 +200,10 @@ def processes(path: Path) -> list[HeldOut]:
         if (size > 1 or way == LIMIT) and way in (FREE, LOCK_STEP, LIMIT):
             what = f"{way}, sets of {size}, {'ahead' if entry['ahead'] else 'not ahead'}"
             found.setdefault(what, []).extend(_of_entry(entry, alone))
+    tables = {what: np.array(rows) for what, rows in found.items()}
     return [
-        HeldOut(what, *np.array(rows).T, np.full(len(rows), np.mean([m for _, m in rows])))
-        for what, rows in found.items()
+        HeldOut(what, table[:, 0], table[:, 1], np.full(len(table), table[:, 1].mean()))
+        for what, table in tables.items()
     ]
 
 
