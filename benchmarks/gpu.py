@@ -1,12 +1,14 @@
 """All that can be measured on a GPU only, by one command: run it first where there is one.
 
-    python -m benchmarks.gpu [--only devices|pauses|pair|resume|profile]
+    python -m benchmarks.gpu [--only devices|pauses|pair|pairs|resume|profile]
 
 It shows the devices found; how long training stands still as workers come, go and are killed (by
 NCCL with a GPU for each, by gloo where they must share one); two jobs on one GPU against one, with
-and without MPS; state taken from GPU to CPU and back; and `dovetail profile` of a script. With
-`--device cpu` the same is played on the CPU. Without a GPU it says so, and measures nothing. It
-takes some ten minutes; `--only` and fewer `--megabytes` less. What fails does not stop the rest.
+and without MPS; all pairs of six kinds of jobs, by turns of the driver, under MPS and under its
+limits (`--folder` keeps them, and goes on where they stopped); state taken from GPU to CPU and
+back; and `dovetail profile` of a script. With `--device cpu` the same is played on the CPU. Without
+a GPU it says so, and measures nothing. It takes some ten minutes, and the pairs half an hour;
+`--only`, fewer `--megabytes` and `--seconds` less. What fails does not stop the rest.
 """
 
 from __future__ import annotations
@@ -14,24 +16,26 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks import gpu_colocation
 from benchmarks.elastic import lines, longest_of_next, milliseconds, some_steps, steps
+from benchmarks.gpu_member import GPU_KINDS
 from dovetail.live.engines.nvml import VISIBLE, gpus
 from dovetail.train.rehearsal import Rehearsal, RehearsalProcess
 
 WORKER = Path(__file__).with_name("gpu_worker.py")
-CONTROL = "nvidia-cuda-mps-control"
-PARTS = ("devices", "pauses", "pair", "resume", "profile")
+PARTS = ("devices", "pauses", "pair", "pairs", "resume", "profile")
+CPU_PART = 16
+"""On a CPU the models of pairs are so many times as narrow, and their batches as small."""
 AGAIN_WITHIN_S = 120.0
 ENDS_WITHIN_S = 300.0
 """A process, beside what it was asked to take: it imports, and may hang on a device."""
@@ -47,6 +51,8 @@ class Bench(NamedTuple):
     rounds: int
     seconds: float
     words: tuple[str, ...]
+    folder: Path | None
+    kinds: tuple[str, ...]
 
     def command(self, *words: str) -> list[str]:
         """Returns the command of a worker."""
@@ -188,11 +194,11 @@ def pair(bench: Bench) -> None:
     row("two", together(bench, 2, {}), alone)
     if bench.device != "cuda":
         return
-    if shutil.which(CONTROL) is None:
-        print(f"(MPS is not measured: {CONTROL} is not installed)")
+    if why := gpu_colocation.why_no_mps(bench.device):
+        print(f"(MPS is not measured: {why})")
         return
     try:
-        with mps() as environment:
+        with gpu_colocation.mps() as environment:
             row("two under MPS", together(bench, 2, environment), alone)
             half = {**environment, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}
             row("two under MPS, half each", together(bench, 2, half), alone)
@@ -207,17 +213,19 @@ def row(how: str, runs: Sequence[Run], alone: Run) -> None:
     print(f"| {how} | {rates} | {total:.2f} | {held} |", flush=True)
 
 
-@contextmanager
-def mps() -> Iterator[dict[str, str]]:
-    """Gives the environment of an MPS daemon of our own, which ends afterwards."""
-    with tempfile.TemporaryDirectory(prefix="dvm", ignore_cleanup_errors=True) as place:
-        environment = {"CUDA_MPS_PIPE_DIRECTORY": place, "CUDA_MPS_LOG_DIRECTORY": place}
-        here = {**os.environ, **environment}
-        subprocess.run([CONTROL, "-d"], env=here, check=True)
-        try:
-            yield environment
-        finally:
-            subprocess.run([CONTROL], input="quit\n", text=True, env=here, check=False)
+def pairs(bench: Bench) -> None:
+    with ExitStack() as stack:
+        folder = bench.folder
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dvg")))
+        gpu_colocation.colocation(
+            bench.device,
+            bench.places[0],
+            folder,
+            bench.seconds,
+            kinds=bench.kinds,
+            part=1 if bench.device == "cuda" else CPU_PART,
+        )
 
 
 # State from device to device.
@@ -259,7 +267,14 @@ def bench_of(options: argparse.Namespace) -> Bench:
         places = ({VISIBLE: "", "OMP_NUM_THREADS": "1"},)
     sizes = tuple(float(size) for size in options.megabytes.split(","))
     return Bench(
-        options.device, places, sizes, options.rounds, options.seconds, tuple(options.words.split())
+        options.device,
+        places,
+        sizes,
+        options.rounds,
+        options.seconds,
+        tuple(options.words.split()),
+        options.folder,
+        tuple(options.kinds.split(",")),
     )
 
 
@@ -273,6 +288,8 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run of a pair")
     parser.add_argument("--words", default="", help="further words for the worker")
+    parser.add_argument("--kinds", default=",".join(GPU_KINDS), help="of jobs in pairs")
+    parser.add_argument("--folder", type=Path, help="of pairs, which then go on where they stopped")
     options = parser.parse_args(words)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
@@ -283,6 +300,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parts: dict[str, Callable[[Bench], None]] = {
         "pauses": pauses,
         "pair": pair,
+        "pairs": pairs,
         "resume": resume,
         "profile": profile,
     }

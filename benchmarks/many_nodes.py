@@ -42,7 +42,8 @@ from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Incoming
 from dovetail.live.edges.wall_clock import ThreadInbox
 from dovetail.live.engines.joined_engine import JoinedEngine, JoinSettings
-from dovetail.live.serving.serve import UpRequest, serve
+from dovetail.live.serving.serve import serve
+from dovetail.live.serving.up_request import UpRequest
 from dovetail.live.serving.virtual_live import specs_of
 from dovetail.study.option_texts import split_policies
 from dovetail.wire.agent import AgentReport

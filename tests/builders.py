@@ -47,6 +47,7 @@ class Row:
     min_gpus: int = 0
     max_gpus: int = 0
     gpu_part: float = 1.0
+    restart_s: float = 0.0
     elastic: bool = False
     shareable: bool = False
     preemptible: bool = True
@@ -70,6 +71,7 @@ _PLAIN = (
     "gpu_part",
     "priority",
     "time_limit_s",
+    "restart_s",
     "elastic",
     "shareable",
     "preemptible",

@@ -13,6 +13,7 @@ from dovetail.live.join.dial import JoinedNode, Joiner
 from dovetail.live.join.gate import Gate
 from dovetail.live.join.gate_stream import GateStream, called
 from dovetail.live.join.identity import ControllerIdentity
+from dovetail.live.join.shared_folder import SharedFolder
 from dovetail.live.join.word import JoinWord
 from dovetail.wire.connection import LineConnection
 from dovetail.wire.join import ANSWERS, JoinRefused, NodeDevices, Welcome
@@ -25,13 +26,26 @@ DEVICES = NodeDevices(("slot-0", "slot-1"), "cpu", 1e9, 2.0, 2e9)
 class GateScene:
     """A gate for the nodes n1 and n2, and who comes."""
 
-    def __init__(self, folder: Path, site: SiteSettings = AS_USUAL, port: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        site: SiteSettings = AS_USUAL,
+        port: int = 0,
+        *,
+        has_users: bool = False,
+        shared: SharedFolder | None = None,
+    ) -> None:
         self.folder = folder
         self.identity = ControllerIdentity.of(folder / "gate")
         self.registry = NodeRegistry(folder / "registry.json")
         self.registry.expect(("n1", "n2"), keeps=False)
         listener = socket.create_server(("127.0.0.1", port))
-        self.gate = Gate(listener, self.identity, self.registry, site=site)
+        self.gate = Gate(
+            *(listener, self.identity, self.registry),
+            site=site,
+            has_users=has_users,
+            shared=shared,
+        )
         self.come: queue.Queue[Incoming] = queue.Queue()
         self.gate.report_to(self.come.put)
         self.open: list[GateStream | socket.socket] = []

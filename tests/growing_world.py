@@ -11,7 +11,7 @@ from dovetail.control.loop import run
 from dovetail.control.state import ClusterState
 from dovetail.core.beliefs import Physics
 from dovetail.core.job import JobTable, Shape
-from dovetail.core.messages import HOW, Explained, Fact, Recorder
+from dovetail.core.messages import Explained, Fact, Recorder
 from dovetail.core.policy import Policy
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
@@ -44,7 +44,7 @@ class GrowingWorld(SimWorld):
             physics=belief_of(table),
             forecast=scene.forecast,
             placing=scene.placing,
-            switch_s={how: scene.switching.cost_s(how) for how in HOW},
+            switching=scene.switching,
         )
 
     def _submit_jobs(self, now: float, facts: list[Fact]) -> list[int]:

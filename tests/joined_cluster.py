@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -77,15 +77,19 @@ class JoinedCluster:
         """Returns the file of a node's join word."""
         return self.home / "join" / name
 
-    def join(self, name: str, word: Path | None = None, *prefix: str) -> None:
+    def join(
+        self, name: str, word: Path | None = None, *prefix: str, options: Sequence[str] = ()
+    ) -> None:
         """Starts the agent of a node, once its join word is there."""
         given = self.home / "join" / name
         self.until((word or given).exists, f"there is a word for {name}")
         command = [*prefix, *self.dovetail, "agent", "--join", str(word or self.word_of(name))]
-        options = ["--folder", str(self.root / name), "--slots", str(self.slots[name])]
-        options += ["--host", self.hosts[name]] if name in self.hosts else []
+        words = ["--folder", str(self.root / name), "--slots", str(self.slots[name]), *options]
+        words += ["--host", self.hosts[name]] if name in self.hosts else []
         with (self.root / f"{name}.log").open("ab") as log:
-            self.agents[name] = subprocess.Popen([*command, *options], stdout=log, stderr=log)
+            self.agents[name] = subprocess.Popen(
+                [*command, *words], stdout=log, stderr=log, env=self.environment
+            )
 
     def answers(self) -> bool:
         """Returns whether the controller that was started last answers."""

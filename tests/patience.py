@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
 
-PATIENCE_S = 240.0
+PATIENCE_S = 100.0
 """Bounds the wait for what will happen: reached only where it never does, on any machine."""
 FOR_EVER_S = "3600"
 """How long a program sleeps that a test ends before: longer than any wait."""

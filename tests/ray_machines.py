@@ -66,15 +66,20 @@ class RayMachines:
             words += ["--address", self.address]
         said = ""
         for _ in range(TRIES):
-            done = subprocess.run(
-                words,
-                env={**os.environ, **own},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=START_S,
-                check=False,
-            )
+            try:
+                done = subprocess.run(
+                    words,
+                    env={**os.environ, **own},
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    timeout=START_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                self.end(name)
+                said = f"it took more than {START_S:g} s"
+                continue
             said = done.stdout + done.stderr
             if done.returncode == 0 and self.raylet(name):
                 return
@@ -120,6 +125,7 @@ class RayCluster(JoinedCluster):
     def __init__(self, root: Path, slots: Mapping[str, int]) -> None:
         super().__init__(root, slots)
         self.ray = RayMachines(root)
+        self.environment |= self.ray.environment()
         self.engine = f"ray:{self.ray.address}"
         for name, cpus in slots.items():
             self.ray.start(name, cpus)

@@ -227,6 +227,7 @@ def bound(
     elastic: bool = False,
     sharing: bool = False,
     interleaving: bool = False,
+    limits: bool = False,
     **option_texts: Unpack[OptionTexts],
 ) -> Bounds:
     """Returns the lower bounds on mean JCT and makespan for policies with these powers.
@@ -235,7 +236,9 @@ def bound(
     """
     jobs = _trace(trace)
     options, _ = with_inferred_capacity(options_on(jobs, option_texts)[0], jobs)
-    powers = Powers(elastic=elastic, sharing=sharing, interleaving=interleaving)
+    if limits and not sharing:
+        raise InputError("limits", "only jobs that share have limits", "set sharing too")
+    powers = Powers(elastic=elastic, sharing=sharing, interleaving=interleaving, limits=limits)
     reason = objection(jobs, options, powers)
     if reason:
         raise InputError("bound", f"no bound holds: {reason}")

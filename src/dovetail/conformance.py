@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import isclose
 from typing import ClassVar, cast
@@ -31,29 +32,31 @@ from typing import ClassVar, cast
 import numpy as np
 
 from dovetail.control.loop import run as run_loop
-from dovetail.control.state import ClusterState
 from dovetail.core.beliefs import Physics, SizedJob
 from dovetail.core.cluster import DOWN, DRAINING, UP, Cluster
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import JobTable, Labels
-from dovetail.core.messages import Ended, Fact, Recorder, Started, Stopped
+from dovetail.core.messages import Ended, Fact, Started, Stopped
 from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Decision, Policy, name_of, parse_policy, spell
-from dovetail.core.switching import Switching
+from dovetail.core.switching import Expansion, Switching
 from dovetail.core.trace import Trace
 from dovetail.core.units import NEVER_S, RELATIVE_TOLERANCE
-from dovetail.core.view import Changes, View, show
+from dovetail.core.view import View
 from dovetail.forecast.forecasts import Known
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.interference import Injected
 from dovetail.record.log import LogWriter
+from dovetail.sim.restarting_world import RestartingWorld
 from dovetail.sim.scene import CapacityTimeline, Scene
 from dovetail.sim.world import SimWorld
 
 JOBS, NODES, GPUS_PER_NODE = 40, 3, 4
 PLACINGS = ("prefer", "strict", "none,first-fit", "strict,first-fit,repack", "none,most-free")
 SWITCHINGS = ("none", "restart:30,per-start:2")
+PREPARED = "restart:30,prepared:10"
+"""Elastic jobs train on while GPUs that they gain are made ready."""
 CHURN: CapacityTimeline = (
     (60.0, ((0, DRAINING),)),
     (90.0, ((1, DOWN),)),
@@ -153,6 +156,10 @@ class PolicyConformance:
         for switching in SWITCHINGS:
             self._all_end(small_scene(self.seeds[0], switching=switching))
 
+    def test_every_job_ends_while_others_expand(self) -> None:
+        """Every job ends where resizes take time, and the view says at each instant how much."""
+        self._all_end(small_scene(self.seeds[0], switching=PREPARED), watched=True)
+
     def test_every_job_ends_when_nodes_come_and_go(self) -> None:
         """Draining, lost and returning nodes lose no job."""
         for seed in self.seeds:
@@ -207,8 +214,9 @@ class PolicyConformance:
             raise
         return facts.all
 
-    def _all_end(self, scene: Scene) -> None:
-        facts = self._play(scene, self._built())
+    def _all_end(self, scene: Scene, *, watched: bool = False) -> None:
+        policy = self._built()
+        facts = self._play(scene, cast(Policy, Watched(policy)) if watched else policy)
         ended = sorted(f.job for f in facts if isinstance(f, Ended))
         assert ended == list(range(JOBS)), f"{self.policy} loses or repeats jobs: {ended}"
         table = scene.trace.jobs
@@ -380,47 +388,6 @@ def _answers(physics: Physics, job: int) -> tuple[object, ...]:
     )
 
 
-class RestartingWorld(SimWorld):
-    """A world whose tables are lost now and then, and rebuilt from the progress of each job.
-
-    A live controller restarts in the same way: all waiting jobs arrive, the others go on running.
-    """
-
-    def __init__(self, scene: Scene, policy: Policy, recorder: Recorder) -> None:
-        super().__init__(scene, policy, recorder)
-        self._draw = np.random.default_rng(1)
-        self.restarts = 0
-        self.restarted = False
-
-    def advance(self, until: float) -> bool:
-        """Moves to the next instant; before a fifth of them the tables are lost."""
-        goes_on = super().advance(until)
-        self.restarted = goes_on and bool(self._draw.random() < 0.2)
-        if self.restarted:
-            self._restart()
-        return goes_on
-
-    def _restart(self) -> None:
-        old, scene = self.state, self._scene
-        self.state = state = ClusterState(
-            scene.trace.jobs,
-            old.view.cluster,
-            self._policy,
-            physics=scene.belief,
-            forecast=scene.forecast,
-            placing=scene.placing,
-            switch_s=old.view.switch_s,
-        )
-        state.now = old.now
-        for job in sorted(old.plan.placed):
-            state.restore(job, old.life(job), old.plan.placed[job], old.rate[job])
-        waiting = sorted(old.waiting)
-        for job in waiting:
-            state.restore(job, old.life(job), None)
-        show(state.view, now=old.now, changes=Changes(arrived=waiting))
-        self.restarts += 1
-
-
 class _Wrapped:
     """A policy that passes as the one inside it."""
 
@@ -439,6 +406,40 @@ class Forgetful(_Wrapped):
     def decide(self, view: View, memory: object) -> Decision:
         """Decides as the inner policy does, from its first memory after a restart."""
         return self._inner.decide(view, self.initial if self.world.restarted else memory)
+
+
+class Watched(_Wrapped):
+    """A policy in any world that checks what the view says of expansions and of their costs.
+
+    `expansions` counts those it was shown.
+    """
+
+    expansions = 0
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Decides as the inner policy does, in a view whose columns agree with each other."""
+        self.expansions += len(view.expanding)
+        for job, expansion in view.expanding.items():
+            _check_expansion(view, job, expansion)
+        decision = self._inner.decide(view, memory)
+        for job, _, after in decision.draft.changes() if decision.draft is not None else ():
+            if after is not None:
+                pause_s, effect_s = view.switch_cost(job, after)
+                assert 0 <= pause_s < NEVER_S and 0 <= effect_s < NEVER_S, f"cost of job {job}"
+        return decision
+
+
+def _check_expansion(view: View, job: int, expansion: Expansion) -> None:
+    placement, training = view.running[job], expansion.training
+    assert view.jobs.elastic[job], f"job {job} is not elastic and expands"
+    assert training.gpus < placement.gpus, f"job {job} has no GPU that is made ready"
+    kept = training.kept_in(placement)
+    assert kept is not None and kept.gpus == training.gpus, f"job {job} trains outside the plan"
+    cost = view.switch_cost(job, placement)
+    assert cost.effect_s >= expansion.ready_s - view.now, f"job {job} is ready before its GPUs"
+    with suppress(TypeError):
+        view.expanding[job] = expansion  # type: ignore[index]
+        raise AssertionError("expansions must be read only")
 
 
 class _AskedTwice(_Wrapped):

@@ -14,7 +14,7 @@ from dovetail.algorithms.bounds import (
     squashed_area_flow_s,
 )
 from dovetail.algorithms.demand import JobDemand, rigid_demand
-from dovetail.algorithms.interleaving import interleaved_demand
+from dovetail.algorithms.gpu_charges import Pairs, charges
 from dovetail.algorithms.speed import SpeedTimeline
 
 JOBS, GPUS = 100_000, 256
@@ -41,17 +41,14 @@ def timed(name: str, act: Callable[[], object], seconds_max: float) -> None:
 @pytest.mark.slow
 def test_every_bound_of_a_hundred_thousand_jobs_takes_seconds() -> None:
     demand = crowd()
-    stages = np.random.default_rng(6).dirichlet(np.ones(4), JOBS)
-    busy = stages * demand.area_gpu_s[:, None]
+    draw, kinds = np.random.default_rng(6), 64
+    first, second = np.triu_indices(kinds)
+    ways = Pairs(first, second, *draw.uniform(0.3, 1.0, (2, first.size)))
     timed("squashed area", lambda: squashed_area_flow_s(demand, CAPACITY), 2)
     timed("mean busy time", lambda: mean_busy_flow_s(demand, CAPACITY), 2)
     timed("makespan", lambda: least_makespan_s(demand, CAPACITY), 2)
     timed("all, no prices", lambda: lower_bounds(demand, CAPACITY, Powers(), programme_jobs=0), 5)
     timed("all, with prices", lambda: lower_bounds(demand, CAPACITY, Powers()), 120)
-    timed(
-        "interleaving weights",
-        lambda: interleaved_demand(demand.release_s, demand.shortest_s, busy, CAPACITY),
-        30,
-    )
+    timed("charges", lambda: charges(draw.lognormal(7, 1.5, kinds), ways), 10)
     for bound in lower_bounds(demand, CAPACITY, Powers()).bounds:
         print(f"{bound.name}: {bound.mean_jct_s:.0f} s")

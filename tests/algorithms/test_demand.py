@@ -47,11 +47,39 @@ def test_a_hull_is_concave_and_covers_its_curve(rates: list[float]) -> None:
     assert corner_y[-1] == pytest.approx(max(rates))
 
 
-def test_sharing_divides_areas_and_leaves_the_time_alone() -> None:
-    demand = rigid_demand([0], [10], [2]).shared(1.25)
-    assert (demand.area_gpu_s.tolist(), demand.shortest_s.tolist()) == ([16], [10])
-    assert demand.segments.width_gpus.tolist() == [1.6]
-    assert demand.segments.rate_per_gpu_s.tolist() == [1 / 16]
+def test_a_charge_shrinks_the_area_and_leaves_the_time_alone() -> None:
+    demand = rigid_demand([0, 0], [10, 10], [2, 1]).charged(np.array([0.8, 1.0]))
+    assert (demand.area_gpu_s.tolist(), demand.shortest_s.tolist()) == ([16, 10], [10, 10])
+    assert demand.segments.width_gpus.tolist() == [1.6, 1]
+    assert demand.segments.rate_per_gpu_s.tolist() == [1 / 16, 1 / 10]
+
+
+def test_merged_segments_meet_above_the_curve() -> None:
+    # Slopes 1, 0.9, 0.5, 0.1: the second goes, and the first meets the third at 1.8 GPUs.
+    curve = ScalingCurve.of([1, 2, 3, 4], [1, 1.9, 2.4, 2.5])
+    merged = elastic_demand([0], [1], [0], [curve]).merged(0.8)
+    assert merged.segments.first.tolist() == [0, 3]
+    assert merged.segments.width_gpus == pytest.approx([1.8, 1.2, 1.0])
+    assert merged.segments.rate_per_gpu_s == pytest.approx([1, 0.5, 0.1])
+    assert merged.shortest_s.tolist() == [1 / 2.5]
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=12), st.floats(0.1, 0.99))
+def test_merged_curves_lie_nowhere_below_and_keep_the_top(
+    rates: list[int], steepness: float
+) -> None:
+    if not any(rates):
+        return
+    gpus = np.arange(1, len(rates) + 1)
+    demand = elastic_demand([0], [1], [0], [ScalingCurve.of(gpus, rates)])
+    merged = demand.merged(steepness)
+    width, rate = merged.segments.width_gpus, merged.segments.rate_per_gpu_s
+    corner_x = np.concatenate(([0], np.cumsum(width)))
+    corner_y = np.concatenate(([0], np.cumsum(width * rate)))
+    assert bool((np.diff(rate) < 0).all())
+    assert width.size <= demand.segments.width_gpus.size
+    assert bool((np.interp(gpus, corner_x, corner_y) >= np.array(rates) - 1e-6).all())
+    assert corner_y[-1] == pytest.approx(max(rates))
 
 
 def test_a_subset_keeps_each_job_with_its_own_segments() -> None:
@@ -77,5 +105,6 @@ def test_senseless_demand_is_refused(
 def test_senseless_curves_and_rates_are_refused() -> None:
     with pytest.raises(ValueError, match="scaling curve"):
         ScalingCurve.of([0, 1], [1, 2])
-    with pytest.raises(ValueError, match="one job's worth"):
-        rigid_demand([0], [1], [1]).shared(0.9)
+    for charge in (0.0, 1.1):
+        with pytest.raises(ValueError, match="charge above 0"):
+            rigid_demand([0], [1], [1]).charged(np.array([charge]))

@@ -9,7 +9,7 @@ from command_runner import Shell
 
 from dovetail.cli import up, up_options
 from dovetail.cli.site_options import site_words
-from dovetail.live.serving.serve import UpRequest
+from dovetail.live.serving.up_request import UpRequest
 
 
 @pytest.fixture

@@ -5,12 +5,13 @@ from test_policies_with_blurred_belief import crowded
 from test_policy_contract import BUSY, some_rows
 
 from builders import Facts, policy_of, scene_of, trace_of
-from dovetail.conformance import Forgetful, RestartingWorld
+from dovetail.conformance import Forgetful
 from dovetail.control.loop import run
 from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Ended
 from dovetail.physics.placed import placed_physics
 from dovetail.physics.zoo.models import shipped
+from dovetail.sim.restarting_world import RestartingWorld
 from dovetail.sim.scene import Scene
 
 

@@ -10,7 +10,6 @@ from dovetail.control.loop import run
 from dovetail.control.replay import RecordedForecast, ReplayWorld, instants
 from dovetail.control.state import ClusterState
 from dovetail.core.messages import (
-    HOW,
     Ended,
     Fact,
     Foreseen,
@@ -145,7 +144,7 @@ def fresh(scene: Scene, policy: Policy, facts: list[Fact]) -> ClusterState:
         physics=scene.belief,
         forecast=RecordedForecast([lengths[job] for job in range(len(scene.trace))]),
         placing=scene.placing,
-        switch_s={how: scene.switching.cost_s(how) for how in HOW},
+        switching=scene.switching,
     )
 
 

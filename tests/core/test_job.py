@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from builders import Row, jobs_of, trace_of
-from dovetail.core.job import JobRequest, JobTable, Labels, Shape, shapes_of
+from dovetail.core.job import JobRequest, JobTable, Labels, Shape
+from dovetail.core.shapes import shapes_of
 from dovetail.core.trace import Trace
 
 

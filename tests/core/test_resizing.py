@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from builders import Row, Stage
-from dovetail.core.placement import Spans
+from dovetail.core.placement import Placement, Spans
 from dovetail.core.resizing import reshare
 
 FLEX = {"elastic": True, "min_gpus": 1, "max_gpus": 8}
@@ -30,6 +30,24 @@ def test_a_smaller_share_leaves_the_smallest_spans_first() -> None:
     assert after(stage, {0: 4}) == {0: ((0, 3), (2, 1))}
     assert after(stage, {0: 3}) == {0: ((0, 3),)}
     assert after(stage, {0: 1}) == {0: ((0, 1),)}
+
+
+def test_a_smaller_share_leaves_gpus_that_are_still_made_ready_first() -> None:
+    # It trains on one GPU of node 0, and four more of node 1 are made ready: without this rule it
+    # would give up the one, and start anew on the others.
+    stage = flexible(1, "2x4").run_jobs((0, ((0, 1),)))
+    state, trained, grown = stage.state, Placement(((0, 1),)), Placement(((0, 1), (1, 4)))
+    state.expansions.follow_workers()
+    draft = stage.view.plan.draft()
+    draft.place(0, grown)
+    [change] = state.plan.commit(draft)
+    state.begin_switch(change, "resize", begin_s=0.0, trains_on=True)
+    state.start(0, grown, 1.0, 0.0)
+    assert stage.view.expanding[0].training == trained
+    assert after(stage, {0: 4}) == {0: ((0, 1), (1, 3))}
+    assert after(stage, {0: 1}) == {0: ((0, 1),)}
+    state.expansions.carry_out(0, 0.0)
+    assert after(stage, {0: 4}) == {0: ((1, 4),)}
 
 
 def test_a_larger_share_fills_its_own_nodes_first() -> None:

@@ -40,7 +40,7 @@ def test_values_of_a_view_are_frozen(name: str) -> None:
 
 def test_mappings_refuse_a_write() -> None:
     view = shown()
-    for mapping in (view.running, view.plan.placed, view.switch_s):
+    for mapping in (view.running, view.plan.placed, view.switch_s, view.expanding):
         with pytest.raises(TypeError):
             mapping["start"] = 1.0  # type: ignore[index]
 

@@ -229,13 +229,19 @@ def test_grace_ends_in_sigkill_and_may_be_shortened_but_not_extended() -> None:
 
 def test_an_end_says_whether_it_was_asked_for() -> None:
     agent, stage = scene()
+    reports = []
     for worker, order in ((0, None), (1, EndWorker(1, 1, 5.0)), (2, EndWorker(1, 2, 0.0))):
         do(agent, start=start(worker=worker))
         if order is not None:
-            do(agent, end=order)
+            reports += do(agent, end=order)
         stage.end(1, worker, 0)
-    asked = {r.ended.worker: r.ended.asked for r in agent.tick(1.0) if r.ended is not None}
-    assert asked == {0: False, 1: True, 2: True}
+    # One that ended before its order came did so by itself.
+    do(agent, start=start(worker=3))
+    stage.end(1, 3, 0)
+    reports += do(agent, end=EndWorker(1, 3, 5.0))
+    reports += agent.tick(1.0)
+    asked = {r.ended.worker: r.ended.asked for r in reports if r.ended is not None}
+    assert asked == {0: False, 1: True, 2: True, 3: False}
     assert {s.worker: s.asked for s in agent.inventory().workers} == asked
 
 

@@ -15,7 +15,8 @@ from dovetail.cli.site_options import join_settings
 from dovetail.core.errors import InputError
 from dovetail.live.controller.node_monitor import LEASES
 from dovetail.live.engines.joined_engine import JoinSettings
-from dovetail.live.serving.serve import LEASE, UpRequest, check
+from dovetail.live.serving.serve import LEASE, check
+from dovetail.live.serving.up_request import UpRequest
 from dovetail.live.store.database import Database
 from dovetail.live.workers.rules import ENDLESS_LEASE_S
 

@@ -17,7 +17,7 @@ from dovetail.control.state import ClusterState
 from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
-from dovetail.core.messages import HOW, Ended, Fact, Started, Stopped
+from dovetail.core.messages import Ended, Fact, Started, Stopped
 from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
@@ -104,7 +104,6 @@ class Play:
             physics=learning.physics,
             forecast=Declared(jobs, lambda job: lengths.get(job, 0.0)),
             placing=Placing.parse("prefer"),
-            switch_s=dict.fromkeys(HOW, 0.0),
         )
         inbox = VirtualInbox(line)
         post = VirtualPost(line, self._nodes(line, inbox))

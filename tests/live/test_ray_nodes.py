@@ -31,13 +31,9 @@ def root() -> Iterator[Path]:
     shutil.rmtree(root, ignore_errors=True)
 
 
-def test_a_job_trains_on_over_deaths_of_raylet_controller_and_agent(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_trains_on_over_deaths_of_raylet_controller_and_agent(root: Path) -> None:
     cluster = RayCluster(root, {"n1": 1, "n2": 2})
     try:
-        for name, value in cluster.ray.environment().items():
-            monkeypatch.setenv(name, value)
         _train_over_deaths(cluster)
     finally:
         cluster.close()

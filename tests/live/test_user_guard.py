@@ -6,6 +6,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from dovetail.live.server.messages.listing import JobList, ListJobs
 from dovetail.live.server.messages.one_job import ShowJob
 from dovetail.live.server.messages.output import Logs
 from dovetail.live.server.messages.reason import ExplainJob
+from dovetail.live.server.messages.terminal import AttachReply, AttachTerminal
 from dovetail.live.server.requests import Question, Reply
 from dovetail.live.server.user_guard import UserGuard
 from dovetail.wire.submission import Submission
@@ -91,6 +93,24 @@ def test_an_operator_may_do_all_of_it(cluster: ByHand) -> None:
     assert ask(cluster, JobChange("hold", "k", ("1", "2")), "eve") == [
         ChangeReply((1, 2), (), ("1", "2"))
     ]
+
+
+def test_a_terminal_is_its_owners_alone_and_no_operators(
+    cluster: ByHand, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = replace(
+        spec(), terminal="pty", command=("bash",), requeue=False, preemptible=False, retries=0
+    )
+    ask(cluster, Submit("t", (Submission(own),)), "ann")
+    for user in ("bob", "eve", "root", "dovetail"):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), pytest.raises(InputError, match="only user ann may"):
+            ask(cluster, AttachTerminal("3"), user)
+        assert caplog.messages[0].startswith(f"refused: user {user}, attach")
+    (reply,) = ask(cluster, AttachTerminal("3"), "ann")
+    assert isinstance(reply, AttachReply) and reply.job == 3 and not reply.over
+    with pytest.raises(InputError, match="it is not interactive"):
+        ask(cluster, AttachTerminal("1"), "ann")
 
 
 def test_of_several_jobs_a_users_own_are_changed_and_the_others_named(cluster: ByHand) -> None:

@@ -104,7 +104,7 @@ def plane(mine: float, other: float) -> float:
 
 
 def ratio(pair: MeasuredPair, mine: float, other: float) -> float:
-    return 1 + pair.factor(mine, other) * plane(mine, other)
+    return 1 + float(pair.factors([mine], [other])[0, 0]) * plane(mine, other)
 
 
 MEASURED = [(8, 8, 1.2), (8, 32, 1.8), (32, 8, 1.05), (32, 32, 1.2)]
@@ -139,7 +139,7 @@ def test_a_batch_that_was_not_measured_has_the_correction_of_the_nearest() -> No
 
 
 def test_a_speed_up_counts_as_no_slowdown() -> None:
-    assert MeasuredPair([(8, 8, 0.9)], plane).factor(8, 16) == 0.0
+    assert MeasuredPair([(8, 8, 0.9)], plane).factors([8], [16]).tolist() == [[0.0]]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The live scheduler in virtual time against the simulator: the same jobs end at the same times."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -97,3 +99,18 @@ def test_curves_apart_weigh_their_time() -> None:
     assert Fidelity("x", more, same).apart("waiting") == pytest.approx(1 / 4)
     assert Fidelity("x", more, same).makespan == pytest.approx(0.25)
     assert Fidelity("x", same, same).efficiency == 0.0
+
+
+@pytest.mark.parametrize(
+    "policy",
+    ["max-min", *(pytest.param(name, marks=pytest.mark.slow) for name in ("afs-p", "afs-l"))],
+)
+def test_live_and_simulated_agree_on_jobs_with_a_price_of_their_own(policy: str) -> None:
+    price_s = np.where(TRACE.jobs.elastic, 20.0, 0.0)
+    trace = replace(TRACE, jobs=replace(TRACE.jobs, restart_s=price_s))
+    prepared: OptionTexts = {"switching": "restart:5,prepared:10"}
+    live = served(play(trace, policy, LIVE, prepared))
+    found = Fidelity(policy, live, simulated(trace, policy, {**ON, **prepared}))
+    assert abs(found.jct) < CLOSE and abs(found.worst()[1]) < CLOSE
+    without = simulated(TRACE, policy, {**ON, **prepared})
+    assert found.simulated.mean_jct_s != without.mean_jct_s

@@ -1,5 +1,6 @@
 """Expansions prepared while training goes on, by hand (ALGORITHMS section 2.4)."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,10 @@ from hypothesis import strategies as st
 from builders import Row, Story, play_scene, scene_of, trace_of
 from dovetail.core.errors import InputError
 from dovetail.core.messages import Fact, Shrunk, Started, Switched
-from dovetail.core.switching import Switching
+from dovetail.core.placement import Placement
+from dovetail.core.policy import Decision
+from dovetail.core.switching import Expansion, SwitchCost, Switching
+from dovetail.core.view import View
 from dovetail.record.log import LogWriter, fact_of, read_log
 from dovetail.record.metrics import gpu_seconds
 from timetable import Orders, Timetable
@@ -75,6 +79,79 @@ def test_a_newer_order_cancels_one_under_way() -> None:
     story = play(orders, elastic(100))
     assert story.finishes == [pytest.approx(50.004 + 50 / 4)]
     assert len([f for f in story.facts if isinstance(f, Switched)]) == 1
+
+
+def test_an_expansion_that_is_ordered_anew_all_the_time_still_ends() -> None:
+    # To 8 at 10 s; every 4 s another order, of fewer GPUs or in another manner. Those that all
+    # have were begun at 10 s: six train from 20 s on.
+    fewer = [(0, {0: ((0, 2),)}), *((t, {0: ((0, 4), (1, n))}) for t, n in ((10, 4), (14, 3)))]
+    fewer.append((18, {0: ((0, 4), (1, 2))}))
+    assert play(fewer, elastic(100)).finishes == [pytest.approx(20.004 + 80 / 3)]
+    # A partner that comes, and leaves with every other order, names the GPUs.
+    named = Placement(((0, 4),), ((0, 1, 2, 3),)), Placement(((0, 4),))
+    anew = [(0, {0: ((0, 2),)}), *((10 + 4 * n, {0: named[n % 2]}) for n in range(20))]
+    assert play(anew, elastic(100)).finishes == [pytest.approx(20.004 + 80 / 2)]
+
+
+def test_a_gpu_that_is_given_up_and_taken_back_is_begun_anew() -> None:
+    # 4 at 10 s, 3 at 12 s, 4 again at 16 s: the fourth is ready at 26 s, and the job waits for it.
+    orders = [(0, {0: ((0, 2),)}), *((t, {0: ((0, n),)}) for t, n in ((10, 4), (12, 3), (16, 4)))]
+    assert play(orders, elastic(100)).finishes == [pytest.approx(26.004 + 74 / 2)]
+
+
+def test_gpus_that_waited_for_others_join_at_once_when_they_no_longer_have_to() -> None:
+    # 4 at 10 s are ready at 20 s, and wait for four more until 25 s; at 22 s those are given up.
+    orders = [
+        (0, {0: ((0, 2),)}), (10, {0: ((0, 4),)}), (15, {0: ((0, 4), (1, 4))}), (22, {0: ((0, 4),)})
+    ]  # fmt: skip
+    story = play(orders, elastic(100))
+    assert story.finishes == [pytest.approx(22.004 + 78 / 2)]
+    assert not [f for f in story.facts if isinstance(f, Switched)]
+
+
+@dataclass(frozen=True)
+class Watching(Timetable):
+    """Notes at each decision what the view shows of job 0, and what some placements cost it."""
+
+    asked: tuple[Placement, ...] = ()
+    seen: dict[float, tuple[Expansion | None, list[SwitchCost]]] = field(default_factory=dict)
+
+    def decide(self, view: View, memory: object) -> Decision:
+        costs = [view.switch_cost(0, placement) for placement in self.asked]
+        self.seen[view.now] = view.expanding.get(0), costs
+        return super().decide(view, memory)
+
+
+def test_the_view_shows_what_is_made_ready_and_what_another_order_would_cost() -> None:
+    two, four, elsewhere = Placement(((0, 2),)), Placement(((0, 4),)), Placement(((3, 2),))
+    eight = Placement(((0, 4), (1, 4)))
+    # At 12 s it grows from two to four GPUs, ready at 20 s.
+    orders = [(0, {0: two}), (5, {}), (10, {0: four}), (12, {}), (21, {})]
+    policy = Watching(orders, asked=(two, four, eight, elsewhere))
+    play_scene(scene_of(trace_of(elastic(100)), "4x4", switching=CODDL), policy)
+    begun = {t: expansion for t, (expansion, _) in policy.seen.items() if expansion is not None}
+    assert begun == {12: Expansion(two, 20.0)}
+    free, grown, moved = (0, 0), (0.004, 10.004), (30, 30)
+    expected: dict[float, list[tuple[float, float]]] = {
+        0: [free, free, free, free],
+        5: [free, grown, grown, moved],
+        # Two GPUs may be given up again for nothing; the same order goes on.
+        12: [free, (0.004, 8.004), grown, moved],
+        21: [(0.004, 0.004), free, grown, moved],
+    }
+    for t, costs in expected.items():
+        assert policy.seen[t][1] == [pytest.approx(cost) for cost in costs], t
+
+
+@pytest.mark.parametrize("order_s", [11.0, 19.0, 22.0, 26.0])
+def test_a_switch_costs_what_the_view_said(order_s: float) -> None:
+    eight = Placement(((0, 4), (1, 4)))
+    orders = [(0, {0: ((0, 2),)}), (10, {0: ((0, 4),)}), (order_s, {0: eight})]
+    policy = Watching(orders, asked=(eight,))
+    story = play_scene(scene_of(trace_of(elastic(100)), "4x4", switching=CODDL), policy)
+    told = [f for f in story.facts if isinstance(f, Started | Switched)][-1]
+    [cost] = policy.seen[order_s][1]
+    assert told.from_s - order_s == pytest.approx(cost.effect_s)
 
 
 def test_orders_that_do_not_cancel_are_carried_out_one_after_another() -> None:

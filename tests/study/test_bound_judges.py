@@ -34,7 +34,7 @@ MIXED_CLUSTERS = {
     "an owner": Cluster(MIXED, queues=OWNED),
     "an owner of one type": Cluster(tuple(replace(g, gpu_type="") for g in MIXED), queues=OWNED),
 }
-MODELS = ["", "afs/googlenet", "pollux/bert", "nobody-knows-me"]
+MODELS = ["", "afs/googlenet", "pollux/bert", "muri/dqn", "muri/vgg19", "nobody-knows-me"]
 
 
 @st.composite

@@ -37,20 +37,28 @@ def test_what_fails_does_not_stop_the_rest_and_is_named_at_the_end(
     def fails(bench: gpu.Bench) -> None:
         raise RuntimeError("no such device")
 
-    for name, part in (("pauses", fails), ("pair", print), ("resume", fails), ("profile", print)):
+    for name, part in (
+        ("pauses", fails),
+        ("pair", print),
+        ("pairs", print),
+        ("resume", fails),
+        ("profile", print),
+    ):
         monkeypatch.setattr(gpu, name, part)
     with pytest.raises(SystemExit, match="failed: pauses, resume"):
         gpu.main(["--device", "cpu", "--words", SMALL])
     said = capsys.readouterr().out
-    assert said.count("Bench(device='cpu'") == 2
+    assert said.count("Bench(device='cpu'") == 3
     assert "pauses failed: RuntimeError: no such device" in said
 
 
 @pytest.mark.slow
 def test_all_of_it_is_played_on_the_cpu(capfd: pytest.CaptureFixture[str]) -> None:
     words = ["--device", "cpu", "--rounds", "1", "--seconds", "0.5", "--megabytes", "0.1"]
-    gpu.main([*words, "--words", SMALL])
+    gpu.main([*words, "--words", SMALL, "--kinds", "recommendation,input"])
     said = capfd.readouterr().out
     assert "1 rounds of 1 -> 2 -> 1 workers, gradients by gloo" in said
-    assert "| two | " in said and "MPS" not in said
+    assert "| two | " in said and "two under MPS" not in said
+    assert "(MPS is not measured: it is of CUDA)" in said
+    assert "| recommendation + input | " in said
     assert said.count("  cpu: ") == 3 and "Wrote " in said

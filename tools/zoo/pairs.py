@@ -303,7 +303,7 @@ def _left_out(rows: PairRows, fit: PairFit, kept: Sequence[int], held: Sequence[
     excess = {(rows.mine[i][1], rows.other[i][1]): max(LEAST, float(law[i])) for i in kept}
     measured = [(rows.mine[i][1], rows.other[i][1], float(rows.ratio[i])) for i in kept]
     table = MeasuredPair(measured, lambda mine, other: excess[int(mine), int(other)])
-    factors = [table.factor(rows.mine[i][1], rows.other[i][1]) for i in held]
+    factors = [float(table.factors([rows.mine[i][1]], [rows.other[i][1]])[0, 0]) for i in held]
     return np.asarray(1.0 + np.array(factors) * law[list(held)])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -53,20 +54,38 @@ class JobDemand:
         """Returns the number of jobs."""
         return self.release_s.size
 
-    def shared(self, rate_together: float) -> JobDemand:
-        """Returns the demand where GPUs may be shared.
+    def charged(self, charge: Floats) -> JobDemand:
+        """Returns the demand where a second at full speed on a GPU costs job j `charge[j]` of it.
 
-        `rate_together` is the largest sum of the speeds of jobs on one GPU, each over its speed
-        alone.
+        Charges lie in (0, 1]; those of jobs on one GPU, each times its speed over that alone, must
+        have a sum of at most 1.
         """
-        if not rate_together >= 1:
-            raise ValueError(f"a GPU does at least one job's worth, got {rate_together}")
+        if charge.shape != self.release_s.shape or not bool(((charge > 0) & (charge <= 1)).all()):
+            raise ValueError("each job needs a charge above 0 and up to 1")
+        of_segment = np.repeat(charge, np.diff(self.segments.first))
         narrower = Segments(
             self.segments.first,
-            self.segments.width_gpus / rate_together,
-            self.segments.rate_per_gpu_s * rate_together,
+            self.segments.width_gpus * of_segment,
+            self.segments.rate_per_gpu_s / of_segment,
         )
-        return replace(self, area_gpu_s=self.area_gpu_s / rate_together, segments=narrower)
+        return replace(self, area_gpu_s=self.area_gpu_s * charge, segments=narrower)
+
+    def merged(self, steepness: float) -> JobDemand:
+        """Returns a demand of fewer segments whose curves lie nowhere below these.
+
+        Of each curve only segments stay whose rate is at most `steepness` of the one kept before;
+        they are prolonged until they meet. The first one and the top speed stay.
+        """
+        jobs, curves = self.segments.first, []
+        for first, end in zip(jobs[:-1].tolist(), jobs[1:].tolist(), strict=True):
+            width, rate = (
+                column[first:end].tolist()
+                for column in (self.segments.width_gpus, self.segments.rate_per_gpu_s)
+            )
+            curves.append(_merged(width, rate, steepness))
+        first = np.cumsum([0, *(len(curve) for curve in curves)])
+        width, rate = np.array([piece for curve in curves for piece in curve]).reshape(-1, 2).T
+        return replace(self, segments=Segments(first, width, rate))
 
     def subset(self, jobs: Ints) -> JobDemand:
         """Returns the demand of some of the jobs, in the order given."""
@@ -80,6 +99,28 @@ class JobDemand:
             self.area_gpu_s[jobs],
             Segments(first, self.segments.width_gpus[rows], self.segments.rate_per_gpu_s[rows]),
         )
+
+
+def _merged(
+    width: Sequence[float], rate: Sequence[float], steepness: float
+) -> list[tuple[float, float]]:
+    """Returns the (width, rate) of the segments that `JobDemand.merged` keeps of one curve."""
+    lines: list[tuple[float, float]] = []
+    height, at = 0.0, 0.0
+    for gpus, slope in zip(width, rate, strict=True):
+        # A segment's line: its value at 0 GPUs, and its slope.
+        if not lines or slope <= steepness * lines[-1][1]:
+            lines.append((height - slope * at, slope))
+        height, at = height + slope * gpus, at + gpus
+    lines.append((height, 0.0))
+    meets = [0.0]
+    for (low, steep), (high, flat) in pairwise(lines):
+        meets.append((high - low) / (steep - flat))
+    return [
+        (end - begin, slope)
+        for (begin, end), (_, slope) in zip(pairwise(meets), lines, strict=False)
+        if end > begin
+    ]
 
 
 def plain_demand(

@@ -20,6 +20,7 @@ import click
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
+    from dovetail.live.access.node_rule import NodeRule
     from dovetail.live.engines.devices import Devices
     from dovetail.live.join.dial import JoinedNode, Joiner
 
@@ -31,10 +32,13 @@ TRANSIENT = "transient"
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """The address of this machine for others (empty: found out), and how long the folder lives."""
+    """The address of this machine for others (empty: found out), how long the folder lives, and the
+    rule of a node of several users.
+    """
 
     host: str
     is_transient: bool
+    rule: NodeRule | None
 
 
 @click.command("agent")
@@ -63,6 +67,13 @@ class AgentOptions:
     metavar="ADDRESS",
     help="Address of this machine for other nodes. [default: from which it calls the controller]",
 )
+@click.option(
+    "--users",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="As for up, of this node: jobs run as their submitters. [default: as the agent's user]",
+)
 @click.option("--daemon", is_flag=True, help="Continue in the background.")
 @click.option(
     "--transient",
@@ -74,6 +85,7 @@ def agent(
     folder: Path,
     slots: int | None,
     host: str,
+    users: Path | None,
     daemon: bool,
     transient: bool,
 ) -> None:
@@ -83,23 +95,20 @@ def agent(
     it: a later agent of the same folder takes them over. Without any word of the controller they
     end when the lease of the node is over.
 
+    With --users it is root's, and goes by that file whatever its controller says.
+
     \b
     Example:
       dovetail agent --join n1 --folder /var/lib/dovetail
     """
     from dovetail.live.join.word import JoinWord
     from dovetail.live.system.daemon import detach
-    from dovetail.live.system.private_file import check_home
 
     given = JoinWord.parse(sys.stdin.readline().strip(), "--join -") if str(word) == "-" else None
     word, folder = word.expanduser().absolute(), folder.expanduser().absolute()
     if given is None:
         JoinWord.read(word)
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(str(folder), f"cannot be used: {error.strerror}") from None
-    check_home(folder)
+    rule = _make_folder(folder, users)
     if transient and not any(folder.iterdir()):
         (folder / TRANSIENT).touch()
     if given is not None:
@@ -108,11 +117,30 @@ def agent(
         given.write(word)
     devices = _devices(slots)
     host = _own_address(host) if host else ""
-    how = AgentOptions(host, transient)
+    how = AgentOptions(host, transient, rule)
     if daemon:
         detach(folder / "agent.log", lambda ready: _serve(word, folder, devices, how, ready))
     else:
         _serve(word, folder, devices, how, lambda: None)
+
+
+def _make_folder(folder: Path, users: Path | None) -> NodeRule | None:
+    """Makes the folder of the agent, and returns the rule of its node. Raises InputError."""
+    from dovetail.live.access.node_rule import NodeRule, make_agent_folder
+    from dovetail.live.system.private_file import check_home
+
+    if users is not None:
+        rule = NodeRule(users)
+        make_agent_folder(folder)
+        # Files are touched with the rights of users, and of none of root's groups.
+        os.setgroups([])
+        return rule
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(folder), f"cannot be used: {error.strerror}") from None
+    check_home(folder)
+    return None
 
 
 def _own_address(text: str) -> str:
@@ -154,7 +182,7 @@ def _serve(
             float(usable_cores()),
             machine_memory_bytes(),
         )
-        joiner = Joiner(word, secrets.token_hex(8), has)
+        joiner = Joiner(word, secrets.token_hex(8), has, guard=how.rule)
         ready()
         while _serve_as_node(joiner, folder, devices, how):
             pass
@@ -173,7 +201,8 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, how: AgentOpt
     from dovetail.live.engines.open_nodes import open_nodes
     from dovetail.live.engines.site_scripts import FILE as SITE
     from dovetail.live.engines.site_scripts import write_site
-    from dovetail.live.join.dial import carry_files
+    from dovetail.live.engines.user_processes import UserJobs, owner_access
+    from dovetail.live.join.dial import carry_files, carry_terminal
     from dovetail.live.node.transport import EventLoop
     from dovetail.live.shipping.shipper import Shipper
     from dovetail.live.system.daemon import log
@@ -186,12 +215,17 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, how: AgentOpt
     with ExitStack() as stack:
         loop = stack.enter_context(closing(EventLoop()))
         place = folder / "node"
-        nodes = open_nodes(folder, [place], [devices], loop, boot_s, log, first=number, leased=True)
+        users = None if how.rule is None else UserJobs(how.rule.users, folder / "jobs", log, True)
+        nodes = open_nodes(
+            folder, [place], [devices], loop, boot_s, log, first=number, leased=True, users=users
+        )
         stack.callback(nodes.close)
         joiner = replace(joiner, is_busy=lambda: bool(nodes.alive))
-        shipper = Shipper(folder / "jobs", lambda: carry_files(joiner.word), log)
+        access = {} if users is None else {"access": owner_access}
+        shipper = Shipper(folder / "jobs", lambda: carry_files(joiner.word), log, **access)
         stack.callback(shipper.close)
         nodes.carry_files(shipper)
+        nodes.call_terminals(lambda ticket: carry_terminal(joiner.word, ticket))
 
         def on_join(joined: JoinedNode) -> None:
             nodes.move_to(how.host or joined.host)

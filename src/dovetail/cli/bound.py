@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 @world_options
 @click.option("--elastic", is_flag=True, help="Allow policies that resize jobs.")
 @click.option("--sharing", is_flag=True, help="Allow policies that run two jobs on one GPU.")
+@click.option("--limits", is_flag=True, help="Allow limits on what sharing jobs have of a GPU.")
 @click.option("--interleaving", is_flag=True, help="Allow policies that interleave stages.")
 @json_option
 def bound(
     trace: str,
     elastic: bool,
     sharing: bool,
+    limits: bool,
     interleaving: bool,
     as_json: bool,
     format_name: str | None,
@@ -55,7 +57,9 @@ def bound(
     options, assumed = options_on(jobs, option_texts)
     options, _ = with_inferred_capacity(options, jobs)
     say_left_out(jobs, options, as_json)
-    powers = Powers(elastic=elastic, sharing=sharing, interleaving=interleaving)
+    if limits and not sharing:
+        raise InputError("--limits", "only jobs that share have limits", "add --sharing")
+    powers = Powers(elastic=elastic, sharing=sharing, interleaving=interleaving, limits=limits)
     reason = objection(jobs, options, powers)
     if reason:
         raise InputError("bound", f"no bound holds: {reason}")
@@ -80,6 +84,7 @@ def _dict(bounds: LowerBounds) -> dict[str, object]:
         "by": bounds.best.name,
         "bounds": {b.name: b.mean_jct_s for b in bounds.bounds},
         "makespan_s": bounds.makespan_s,
+        "looseness": bounds.looseness,
     }
 
 
@@ -91,3 +96,5 @@ def _print(bounds: LowerBounds) -> None:
         mark = "  <- the bound" if b is bounds.best else ""
         click.echo(f"  mean JCT at least {duration(b.mean_jct_s):>10}  by {b.name}{mark}")
     click.echo(f"  makespan at least {duration(bounds.makespan_s):>10}")
+    if bounds.looseness:
+        click.echo(f"How loose: {bounds.looseness}.")

@@ -146,6 +146,7 @@ def _detail_lines(details: ShowReply) -> list[str]:
         ("environment", ", ".join(details.environment)),
         ("depends on", ", ".join(details.after)),
         ("time limit", span(details.time_limit_s)),
+        *_restart_values(details),
         ("stopped", f"{_times(details.stops)} by the policy" if details.stops else ""),
         ("tried again", str(row.retries) if row.retries else ""),
         ("exit code", "" if row.exit_code is None else str(row.exit_code)),
@@ -156,9 +157,19 @@ def _detail_lines(details: ShowReply) -> list[str]:
     return [f"{name:<{width}}  {value}" for name, value in known.items()]
 
 
+def _restart_values(details: ShowReply) -> tuple[tuple[str, str], ...]:
+    kills = details.grace_kills
+    return (
+        ("restarts", str(details.restarts) if details.restart_s and details.restarts else ""),
+        ("killed", f"{_times(kills)} after its grace" if kills else ""),
+    )
+
+
 def _allowed(details: ShowReply) -> list[str]:
+    restarts = f"elastic by restart ({details.restart_s:g} s)"
+    elastic = restarts if details.restart_s else "elastic"
     flags = {
-        "elastic": details.row.min_gpus < details.row.max_gpus,
+        elastic: details.row.min_gpus < details.row.max_gpus,
         "shareable": details.shareable,
         "preemptible": details.preemptible,
         "requeue": details.requeue,

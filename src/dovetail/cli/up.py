@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dovetail.cli.up_options import UpTexts
     from dovetail.live.client.client import Client
     from dovetail.live.server.server import Server
-    from dovetail.live.serving.serve import UpRequest
+    from dovetail.live.serving.up_request import UpRequest
 
 START_S = 600.0
 """Timeout of a start: long, as the first start of a fresh install compiles code."""
@@ -122,7 +122,7 @@ def up(
     from dovetail.live.engines.engine_spec import EngineSpec
     from dovetail.live.engines.local_engine import notes_of
     from dovetail.live.server.server import loopback_address
-    from dovetail.live.serving.serve import UpRequest
+    from dovetail.live.serving.up_request import UpRequest
     from dovetail.live.system.file_system import check_local
 
     if listen and not loopback_address(listen)[1]:

@@ -14,6 +14,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.legality import violations
 from dovetail.core.policy import Decision, Policy, name_of, takes_parts
+from dovetail.core.restarts import next_growth_s
 from dovetail.core.view import Changes, View, show
 
 
@@ -95,6 +96,9 @@ def run(
             else:
                 world.apply(decision.draft)
             memory, wake_at = decision.memory, decision.wake_at
+            if "resize" in powers:
+                # Nothing else may happen when a restart begins to pay.
+                wake_at = min(wake_at, next_growth_s(view))
             world.note(decision)
         if progress is not None:
             progress(view.now)

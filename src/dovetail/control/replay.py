@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from dovetail.control.handover import Handover
 from dovetail.control.state import ClusterState
 from dovetail.core.cluster import UP
 from dovetail.core.errors import DovetailError
@@ -230,7 +231,7 @@ class ReplayWorld:
                 case NodeChanged(_, node, node_state):
                     nodes.append((node, node_state))
                 case Shrunk(_, job, placement, _, _, _):
-                    state.plan.shrink(job, placement)
+                    self._shrink(job, placement)
                     shrunk.append(fact)
                 case Woke() | Learned():
                     woke = True
@@ -241,9 +242,19 @@ class ReplayWorld:
         capacity = self._change_capacity(nodes, instant.events)
         for t, job, placement, rate, from_s, _ in shrunk:
             state.start(job, placement, rate, from_s - t)
-        tenants = state.plan.occupancy.tenants
-        opens = woke and tenants is not None and instant.t in tenants.edges_s()
+        opens = woke and self._reservation_begins(instant.t)
         return Changes(arrived, ended, evicted, capacity=capacity or opens, woke=woke)
+
+    def _reservation_begins(self, t: float) -> bool:
+        """Returns whether a reservation begins or ends at an instant."""
+        tenants = self._state.plan.occupancy.tenants
+        return tenants is not None and t in tenants.edges_s()
+
+    def _shrink(self, job: int, left: Placement) -> None:
+        state = self._state
+        lost = state.plan.placed[job].by_node().keys() - left.by_node().keys()
+        state.expansions.lose(job, lost)
+        state.plan.shrink(job, left)
 
     def _change_capacity(self, nodes: Sequence[tuple[int, str]], events: Sequence[Fact]) -> bool:
         """Adopts the states of nodes and GPUs; returns whether there are new ones."""
@@ -273,6 +284,7 @@ class ReplayWorld:
             case Avoided(_, job, nodes):
                 self._state.avoid(job, nodes)
             case Switched(t, job, rate, from_s, _):
+                self._state.expansions.carry_out(job, t)
                 self._state.switch(job, rate, from_s - t)
 
     def _lose_progress(self, job: int, done_s: float) -> None:
@@ -341,20 +353,30 @@ class ReplayWorld:
                 draft.remove(start.job)
         for start in started:
             draft.place(start.job, start.placement)
-        state.plan.commit(draft)
+        changes = state.plan.commit(draft)
+        handover = state.handover(changes)
+        before = {change.job: change.before for change in changes}
         for fact in decided:
             match fact:
                 case Stopped(_, job, _, done_s):
                     self._lose_progress(job, done_s)
                     state.stop(job)
-                case Started(t, job, _, placement, rate, from_s, _):
-                    state.start(job, placement, rate, from_s - t)
+                case Started():
+                    self._start(fact, before.get(fact.job), handover)
                 case Retimed(_, job, rate):
                     state.retime(job, rate)
                 case Explained() | Refused():
                     pass
                 case _:
                     raise DovetailError(f"unexpected record among decisions: {fact}")
+
+    def _start(self, fact: Started, before: Placement | None, handover: Handover) -> None:
+        state, (t, job, how, placement, rate, from_s, preparing) = self._state, fact
+        begin_s = handover.take(before, placement, t)
+        # The log has how many GPUs of a job do not train yet; which they are, the order tells.
+        change = Change(job, before, placement)
+        state.begin_switch(change, how, begin_s=begin_s, trains_on=preparing > 0)
+        state.start(job, placement, rate, from_s - t)
 
     def _compare(self, changes: Sequence[Change]) -> None:
         assert self._pending is not None

@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 from sortedcontainers import SortedList
 
+from dovetail.control.expansions import Expansions
+from dovetail.control.handover import NO_HANDOVER, Handover
 from dovetail.control.progress import GuardedProgress, undeclared
 from dovetail.control.running import RunningTable
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobRequest, JobTable
-from dovetail.core.messages import HOW
+from dovetail.core.messages import HOW, RESIZE
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.order import Order
 from dovetail.core.placement import Placement
@@ -25,7 +27,7 @@ from dovetail.core.placing import Placing
 from dovetail.core.plan import Change, Plan
 from dovetail.core.policy import Policy
 from dovetail.core.queue import WaitingQueue
-from dovetail.core.switching import placed_how
+from dovetail.core.switching import SwitchCost, Switching, delay_s, own_cost_s, placed_how
 from dovetail.core.units import NEVER_S
 from dovetail.core.view import View, show
 
@@ -46,10 +48,14 @@ class JobProgress(NamedTuple):
     from_s: float = 0.0
 
 
+FREE = Switching.parse("none")
+
+
 class ClusterState:
     """Queue, plan and progress of all jobs. Only the world that owns it calls the verbs.
 
     A running job has made the progress `done` up to `since_s`, and makes `rate` from then on.
+    `startup_s` is what a start takes each job, if that is known.
     """
 
     def __init__(
@@ -61,13 +67,17 @@ class ClusterState:
         physics: Physics,
         forecast: Forecast,
         placing: Placing,
-        switch_s: Mapping[str, float] | None = None,
+        switching: Switching = FREE,
+        startup_s: Sequence[float] = (),
     ) -> None:
         n = len(jobs)
         self.jobs = jobs
         self.gpus: list[int] = jobs.gpus.tolist()
         self.order = policy.order
         self.forecast = forecast
+        self.switching, self._startup_s = switching, startup_s
+        self._cost_s = {how: switching.cost_s(how) for how in HOW}
+        self.expansions = Expansions(switching)
         self.now = 0.0
         self.length: list[float] = [0.0] * n
         self.done: list[float] = [0.0] * n
@@ -102,10 +112,14 @@ class ClusterState:
             physics=physics,
             placing=placing,
             ends=self.ends,
-            switch_s=switch_s or dict.fromkeys(HOW, 0.0),
+            switch_s=self._cost_s,
+            expanding=self.expansions.shown,
+            switch_cost=self._switch_cost,
         )
 
     # Read by policies, through `control.progress`.
+
+    knows_lengths = True
 
     def done_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns progress in solo seconds."""
@@ -259,6 +273,64 @@ class ClusterState:
         started_before = self.first_start_s[change.job] != NEVER_S
         return placed_how(change.before, change.after, started_before=started_before)
 
+    def cost_s(self, job: int, how: str) -> float:
+        """Returns the cost of placing a job, by its own start-up or price if that is known."""
+        startup_s = self._startup_s
+        cost_s = self.switching.cost_s(how, startup_s[job]) if startup_s else self._cost_s[how]
+        return own_cost_s(how, cost_s, self.jobs.restart_s[job])
+
+    def begin_switch(
+        self, change: Change, how: str, *, begin_s: float, trains_on: bool
+    ) -> tuple[Placement, float]:
+        """Begins what an order changes of a job; `start` follows.
+
+        Returns the part of the job that trains from now on, and the pause before it, in seconds.
+        `begin_s` is when the GPUs that it gains are free. If it `trains_on`, the GPUs it keeps
+        train while the others are made ready.
+        """
+        job, before, after = change
+        assert after is not None
+        now, busy_s = self.now, self.since_s[job] - self.now
+        if before is not None and trains_on:
+            switch = self.expansions.foreseen(job, before, after, how, now=now, begin_s=begin_s)
+            self.expansions.begin(job, switch)
+            return switch.training, max(switch.pause_s, busy_s)
+        if before is not None:
+            self.expansions.forget(job)
+            if how == RESIZE and not self.switching.cancels:
+                begin_s = max(begin_s, self.since_s[job])
+        cost_s = self.cost_s(job, how)
+        return (after, delay_s(how, cost_s, wait_s=begin_s - now, busy_s=busy_s))
+
+    def trains_on(self, job: int) -> bool:
+        """Returns whether a running job trains on while GPUs that it gains are made ready."""
+        jobs = self.jobs
+        return self.expansions.overlaps and bool(jobs.elastic[job] and not jobs.restart_s[job])
+
+    def handover(self, changes: Sequence[Change]) -> Handover:
+        """Returns the GPUs that are free late, where orders under way are not cancelled."""
+        if self.switching.cancels:
+            return NO_HANDOVER
+        handover, now = Handover(), self.now
+        for job, before, after in changes:
+            busy_s = max(self.expansions.done_s(job), self.since_s[job])
+            if before is not None and busy_s > now:
+                handover.give_up(before, after, busy_s)
+        return handover
+
+    def _switch_cost(self, job: int, after: Placement) -> SwitchCost:
+        """Returns what it would cost a job to be placed now on GPUs that are free."""
+        now, before = self.now, self.plan.placed.get(job)
+        if before == after:
+            return self.expansions.left(job, now=now, busy_s=self.since_s[job] - now)
+        how = self.how(Change(job, before, after))
+        busy_s = self.since_s[job] - now
+        if before is None or not self.trains_on(job):
+            pause_s = delay_s(how, self.cost_s(job, how), busy_s=busy_s)
+            return SwitchCost(pause_s, pause_s)
+        switch = self.expansions.foreseen(job, before, after, how, now=now, begin_s=now)
+        return self.expansions.cost(switch, now=now, busy_s=busy_s)
+
     def avoid(self, job: int, nodes: Sequence[int]) -> None:
         """Keeps a job off some nodes until it is placed the next time.
 
@@ -362,6 +434,7 @@ class ClusterState:
 
     def _release(self, job: int) -> None:
         self._book(job)
+        self.expansions.forget(job)
         self._running.drop(job)
         if self.ends is not None:
             self.ends.discard((self._end[job], job))

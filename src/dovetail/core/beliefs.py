@@ -20,11 +20,15 @@ Neighbour = tuple[int, Placement]
 
 
 class SizedJob(NamedTuple):
-    """A job that may share GPUs: its accumulation steps and GPUs, 0 for those it requests."""
+    """A job that may share GPUs: its accumulation steps, its GPUs and their nodes.
+
+    0 GPUs stand for those it requests, 0 nodes for as few as hold them.
+    """
 
     job: int
     steps: int = 1
     gpus: int = 0
+    nodes: int = 0
 
 
 class BestBatches(NamedTuple):
@@ -118,7 +122,7 @@ class Sharing(Protocol):
     def interference(self, mine: SizedJob, other: SizedJob) -> tuple[float, float]:
         """Returns shared over alone iteration time (>= 1) of two jobs that share GPUs, of each.
 
-        Each is well placed on its GPUs, all of which it shares, in free competition.
+        Each shares all its GPUs, which lie evenly on its nodes, in free competition.
         """
 
     def interferences(
@@ -252,7 +256,7 @@ class Physics:
     ) -> tuple[Floats, Floats]:
         """Returns solo seconds per second of each of `sides` beside each of `others`, of both.
 
-        Two arrays of shape [sides, others]. Each is well placed and shares all its GPUs.
+        Two arrays of shape [sides, others]. Each shares all its GPUs.
         """
         mine, theirs = self.sharing.interferences(sides, others)
         return self._alone(sides)[:, None] / mine, self._alone(others) / theirs
@@ -262,14 +266,25 @@ class Physics:
         return np.asarray(self._alone(members) / self.sharing.set_interference(members))
 
     def _alone(self, sides: Sequence[SizedJob]) -> Floats:
+        """Returns the speed of each side alone."""
         kind_of, accumulated = self.kind_of, self.batches.accumulated
         rates = self.speed.rates(max((side.gpus for side in sides), default=1))
         return np.array(
             [
-                (rates[kind_of[job], gpus] if gpus else 1.0) * accumulated(job, steps, gpus)
-                for job, steps, gpus in sides
+                self.speed.whole(job, on_nodes(gpus, nodes, steps))
+                if nodes
+                else (rates[kind_of[job], gpus] if gpus else 1.0) * accumulated(job, steps, gpus)
+                for job, steps, gpus, nodes in sides
             ]
         )
+
+
+def on_nodes(gpus: int, nodes: int, steps: int = 1) -> Placement:
+    """Returns GPUs spread over nodes as evenly as can be."""
+    least, more = divmod(gpus, nodes)
+    return Placement(
+        tuple((node, least + (node < more)) for node in range(nodes)), accumulation_steps=steps
+    )
 
 
 class Forecast(Protocol):

@@ -8,10 +8,9 @@ appends jobs as they are admitted, and then the index is the order of admission.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +52,8 @@ class JobRequest:
     """One request, made on demand from a row of a `JobTable`.
 
     `gpu_part` is the part of each GPU that is requested, in thousandths; 0 is a job without GPU,
-    whose one worker (`gpus` is 1) takes CPUs and memory only.
+    whose one worker (`gpus` is 1) takes CPUs and memory only. `restart_s` is what a change of its
+    GPUs costs a job whose program is ended and started anew for it; 0: as for all others.
     """
 
     job_id: str
@@ -77,6 +77,7 @@ class JobRequest:
     memory_bytes: float = 0.0
     time_limit_s: float = float("inf")
     deadline_s: float = float("inf")
+    restart_s: float = 0.0
     elastic: bool = False
     shareable: bool = False
     preemptible: bool = True
@@ -173,6 +174,7 @@ class JobTable:
     memory_bytes: Floats
     time_limit_s: Floats
     deadline_s: Floats
+    restart_s: Floats
     elastic: Bools
     shareable: Bools
     preemptible: Bools
@@ -198,6 +200,7 @@ class JobTable:
             "memory_bytes": np.zeros(n),
             "time_limit_s": np.full(n, np.inf),
             "deadline_s": np.full(n, np.inf),
+            "restart_s": np.zeros(n),
             "elastic": np.zeros(n, bool),
             "shareable": np.zeros(n, bool),
             "preemptible": np.ones(n, bool),
@@ -234,6 +237,8 @@ class JobTable:
             raise ValueError("the part of a GPU must lie between 0 and 1")
         if (self.max_gpus[self.gpu_part == 0] > 1).any():
             raise ValueError("a job without GPU has one worker")
+        if not ((self.restart_s >= 0) & (self.restart_s < np.inf)).all():
+            raise ValueError("a restart takes 0 seconds or more")
 
     def __len__(self) -> int:
         return len(self.job_id)
@@ -257,6 +262,11 @@ class JobTable:
     def any_priority(self) -> bool:
         """True if any job has a priority of its own."""
         return bool(self.priority.any())
+
+    @cached_property
+    def any_restart(self) -> bool:
+        """True if the program of any job starts anew when its GPUs change."""
+        return bool(self.restart_s.any())
 
     @cached_property
     def least_gpus(self) -> Ints:
@@ -347,7 +357,7 @@ class _Growth:
         self._least, self._most = Growing(table.least_gpus), Growing(table.most_gpus)
         self._widest, self._all_preemptible = table.widest_gpus, table.all_preemptible
         self._asked, self._has_parts = Growing(table.asked_gpus), table.has_parts
-        self._any_priority = table.any_priority
+        self._any_priority, self._any_restart = table.any_priority, table.any_restart
 
     def extended(self, jobs: Sequence[JobRequest]) -> dict[str, object]:
         """Returns every column, and what is derived from them, with more rows."""
@@ -378,7 +388,9 @@ class _Growth:
         asked = [exact_sum(job.gpus * job.gpu_part) for job in jobs]
         self._has_parts = self._has_parts or any(job.gpu_part != 1.0 for job in jobs)
         self._any_priority = self._any_priority or any(job.priority for job in jobs)
+        self._any_restart = self._any_restart or any(job.restart_s for job in jobs)
         facts = {"has_parts": self._has_parts, "any_priority": self._any_priority}
+        facts["any_restart"] = self._any_restart
         return {"asked_gpus": sealed(self._asked.extend(asked)), **facts}
 
     def _code(self, graph: tuple[PipelineStage, ...]) -> int:
@@ -439,62 +451,3 @@ class Shape:
         gpus, whole = self.gpus, self.gpu_part == 1.0
         object.__setattr__(self, "whole_gpus", gpus if whole else 0)
         object.__setattr__(self, "asked_gpus", gpus if whole else exact_sum(gpus * self.gpu_part))
-
-
-def shapes_of(
-    jobs: JobTable,
-    *,
-    by_host: bool,
-    by: Sequence[str] = (),
-    bounds_s: Floats | None = None,
-    groups_of: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
-) -> tuple[list[int], tuple[Shape, ...]]:
-    """Returns the shape number of each job, and the distinct shapes, fewest GPUs first.
-
-    CPUs and memory count only where hosts limit them, labels only where tenants have limits by
-    them, lengths (`bounds_s`) only where nodes are reserved, and `groups_of` has the node groups
-    of queues that own some: the fewer shapes there are, the cheaper a pass over the queue.
-    """
-    n = len(jobs)
-    nothing = np.zeros(n)
-    owner = _owners(jobs.queue, groups_of)
-    labels: dict[str, Labels] = {name: getattr(jobs, name) for name in ("gpu_type", "topology")}
-    labels |= {name: getattr(jobs, name) for name in by}
-    columns = (
-        jobs.gpus.astype(float),
-        *(label.codes.astype(float) for label in labels.values()),
-        owner.codes.astype(float),
-        jobs.cpus if by_host else nothing,
-        jobs.memory_bytes if by_host else nothing,
-        jobs.gpu_part,
-        nothing + np.inf if bounds_s is None else bounds_s,
-    )
-    order = np.lexsort(columns[::-1])
-    starts = np.ones(n, bool)
-    ranked = [column[order] for column in columns]
-    starts[1:] = np.any([c[1:] != c[:-1] for c in ranked], axis=0)
-    number = np.empty(n, np.int64)
-    number[order] = np.cumsum(starts) - 1
-    shapes = tuple(
-        Shape(
-            int(jobs.gpus[job]),
-            cpus=float(jobs.cpus[job]) if by_host else 0.0,
-            memory_bytes=float(jobs.memory_bytes[job]) if by_host else 0.0,
-            groups=groups_of.get(jobs.queue[job], ()),
-            length_s=float(columns[-1][job]),
-            gpu_part=float(jobs.gpu_part[job]),
-            avoided=(),
-            **{name: label[job] for name, label in labels.items()},
-        )
-        for job in order[starts].tolist()
-    )
-    return number.tolist(), shapes
-
-
-def _owners(queue: Labels, groups_of: Mapping[str, tuple[str, ...]]) -> Labels:
-    """Returns the node groups of each job's queue as labels, missing where it may use all."""
-    owned = sorted({groups_of[name] for name in queue.names if name in groups_of})
-    code_of = {groups: code for code, groups in enumerate(owned)}
-    # The last entry is that of jobs without a queue, whose code is -1.
-    codes = [code_of.get(groups_of.get(name, ()), NO_LABEL) for name in (*queue.names, "")]
-    return Labels(np.array(codes, np.int32)[queue.codes], tuple(map("+".join, owned)))

@@ -21,9 +21,10 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.gpu_parts import OpenGpus, thousandths
 from dovetail.core.islands import Islands, is_island
-from dovetail.core.job import JobTable, Shape, shapes_of
+from dovetail.core.job import JobTable, Shape
 from dovetail.core.node_sets import ALL_NODES, NodeSets, demands
 from dovetail.core.placement import Placement, Spans
+from dovetail.core.shapes import shapes_of
 from dovetail.core.tenant_limits import TenantLimits
 from dovetail.core.units import RELATIVE_TOLERANCE
 

@@ -103,7 +103,7 @@ class ProgressPart:
     """The progress of all jobs, where some do not count as running."""
 
     def __init__(self, whole: Progress, without: Collection[int]) -> None:
-        self._whole = whole
+        self._whole, self.knows_lengths = whole, whole.knows_lengths
         self._without = np.fromiter(without, np.int64, len(without))
 
     def running(self) -> Running:

@@ -1,8 +1,9 @@
 """Turns shares into placements: elastic jobs get more or fewer GPUs with the fewest moves.
 
-A job keeps the GPUs it has: a smaller share leaves its smallest spans, a larger one fills the
-nodes it is on before it takes others. Where gangs may not be spread, a job whose larger share
-finds no such room is placed anew. Only jobs whose share changes are looked at.
+A job keeps the GPUs it has: a smaller share leaves GPUs that are still made ready, then the
+smallest spans; a larger one fills the nodes it is on before it takes others. Where gangs may not
+be spread, a job whose larger share finds no such room is placed anew. Only jobs whose share
+changes are looked at.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Mapping
 
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.passes import keep_settled
-from dovetail.core.placement import Spans
+from dovetail.core.placement import Placement, Spans
 from dovetail.core.plan import Draft
+from dovetail.core.restarts import worth_a_restart
 from dovetail.core.view import View
 
 
@@ -34,11 +36,12 @@ def reshare(view: View, shares: Mapping[int, int]) -> Draft:
 def adjust(view: View, changed: Mapping[int, int]) -> Draft:
     """Returns a draft in which the jobs of `changed` have these shares, 0 for none.
 
-    All others keep their GPUs; else as `reshare`.
+    All others keep their GPUs, and so do those whose change is not worth the restart that it costs
+    (`core.restarts`); else as `reshare`.
     """
     if view.placing.running == "repack":
         return _repacked(view, {**{j: p.gpus for j, p in view.running.items()}, **changed})
-    draft = view.plan.draft()
+    draft, changed = view.plan.draft(), worth_a_restart(view, changed)
     running, preemptible = view.running, view.preemptible
     growing: list[int] = []
     starting: list[int] = []
@@ -52,7 +55,7 @@ def adjust(view: View, changed: Mapping[int, int]) -> Draft:
         elif share == 0:
             draft.remove(job)
         elif share < placement.gpus:
-            draft.place(job, _shrunk(tuple(placement.by_node().items()), share))
+            draft.place(job, _shrunk(view, job, placement, share))
         elif share > placement.gpus:
             growing.append(job)
     for job in growing:
@@ -80,15 +83,31 @@ def _place(view: View, draft: Draft, job: int, share: int) -> None:
             return
 
 
-def _shrunk(spans: Spans, share: int) -> Spans:
-    """Returns the spans with `share` GPUs left, giving up the smallest spans first."""
-    surplus = sum(g for _, g in spans) - share
-    left = dict(spans)
-    for node, gpus in sorted(spans, key=lambda span: (span[1], -span[0])):
-        gone = min(gpus, surplus)
-        left[node] -= gone
-        surplus -= gone
-    return tuple((node, left[node]) for node, _ in spans if left[node])
+def _shrunk(view: View, job: int, placement: Placement, share: int) -> Spans:
+    """Returns the spans of a job with `share` GPUs left, giving up the smallest spans first.
+
+    GPUs that are still made ready go before all that train: a job that keeps none of those would
+    start anew.
+    """
+    left = placement.by_node()
+    surplus = placement.gpus - share
+    expansion = view.expanding.get(job)
+    if expansion is not None:
+        trained = expansion.training.by_node()
+        unready = {node: gpus - trained.get(node, 0) for node, gpus in left.items()}
+        surplus -= _give_up(left, unready, surplus)
+    _give_up(left, dict(left), surplus)
+    return tuple((node, gpus) for node, gpus in left.items() if gpus)
+
+
+def _give_up(left: dict[int, int], spare: Mapping[int, int], surplus: int) -> int:
+    """Takes GPUs off nodes, from the smallest spare number on; returns how many."""
+    gone = 0
+    for node, gpus in sorted(spare.items(), key=lambda item: (item[1], -item[0])):
+        taken = min(gpus, surplus - gone)
+        left[node] -= taken
+        gone += taken
+    return gone
 
 
 def _grow(view: View, draft: Draft, job: int, share: int) -> None:

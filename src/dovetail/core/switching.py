@@ -16,6 +16,7 @@ import tomllib
 from dataclasses import dataclass, fields, replace
 from math import isnan
 from pathlib import Path
+from typing import NamedTuple
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.messages import ADJUST, LIMIT, MOVE, RESIZE, RESUME, START
@@ -30,10 +31,20 @@ PREPARE_S = 10.0
 """To load the graph and fetch the parameters on new GPUs; the paper gives no number."""
 LIMIT_S = 3.6
 """To put a worker under another compute limit, stable over models (GIMBAL section 4.2)."""
+ADJUST_S = 0.0
+"""To train in another manner on the same GPUs: with other steps, or beside a partner that joins.
+
+Nothing starts anew; SJF-BSBF (section 4) counts what more steps take, and nothing for the change.
+Live, a plain program and one that only gets a neighbour hear nothing. Workers that get other steps
+enter another generation of the same members at the end of an iteration, as in a resize, whose
+pause is of milliseconds (`RECONFIGURE_S`; docs/claims/performance.md); it was not measured apart.
+"""
 WITHOUT_NUMBER = ("none", "one-by-one")
 BY_PROFILE = "per-start:profile"
 """The word for start-up times as they were measured, model by model (Muri's artifact)."""
 STARTS = (START, RESUME, MOVE)
+RESTARTS = (RESUME, MOVE, RESIZE)
+"""What takes a job with a price of its own a restart of its program."""
 KEEPS_TRAINING = (RESIZE, ADJUST, LIMIT)
 """Changes of a running job that do not end a switch under way."""
 
@@ -49,6 +60,14 @@ def placed_how(before: Placement | None, after: Placement, *, started_before: bo
     return ADJUST if before.fractions == after.fractions else LIMIT
 
 
+def own_cost_s(how: str, cost_s: float, restart_s: float) -> float:
+    """Returns the cost of placing a job, given that of a run without jobs of their own price.
+
+    `restart_s` is the price of a job that has one (`JobRequest.restart_s`), else 0.
+    """
+    return float(restart_s) if restart_s and how in RESTARTS else cost_s
+
+
 def delay_s(how: str, cost_s: float, *, wait_s: float = 0.0, busy_s: float = 0.0) -> float:
     """Returns in how many seconds a job makes progress that is placed now.
 
@@ -57,6 +76,24 @@ def delay_s(how: str, cost_s: float, *, wait_s: float = 0.0, busy_s: float = 0.0
     """
     delay = wait_s + cost_s
     return max(delay, busy_s) if how in KEEPS_TRAINING else delay
+
+
+class Expansion(NamedTuple):
+    """A running job trains on `training`, a part of its placement; the rest is made ready.
+
+    All of its placement trains from about `ready_s` on; live this is an estimate, which may pass.
+    """
+
+    training: Placement
+    ready_s: float
+
+
+class SwitchCost(NamedTuple):
+    """What it costs a job to be placed, apart: seconds in which it makes no progress, in all, and
+    seconds until all of its GPUs train, the time in which some are made ready included."""
+
+    pause_s: float
+    effect_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +112,7 @@ class Switching:
     resume_s: float = RESTART_S
     move_s: float = RESTART_S
     resize_s: float = RESTART_S
-    adjust_s: float = 0.0
+    adjust_s: float = ADJUST_S
     limit_s: float = LIMIT_S
     prepare_s: float = 0.0
     cancels: bool = True
@@ -106,7 +143,14 @@ class Switching:
         `same_gpus`: it trains on the GPUs it had, so that nothing joins or leaves.
         """
         pause = 0.0 if same_gpus else self.resize_s
-        return pause + self.limit_s if how == LIMIT else pause
+        return pause + {LIMIT: self.limit_s, ADJUST: self.adjust_s}.get(how, 0.0)
+
+    def overlapped(self) -> Switching:
+        """Returns the model in which every resize is an expansion, as it is of real workers.
+
+        The seconds of a resize pass while the job trains on; its pause is measured, not charged.
+        """
+        return replace(self, prepare_s=self.prepare_s or self.resize_s, resize_s=0.0, cancels=True)
 
     @staticmethod
     def parse(text: str) -> Switching:
@@ -148,6 +192,17 @@ class Switching:
         if "prepare_s" in costs:
             costs["resize_s"] = RECONFIGURE_S
         return Switching(**costs, cancels="one-by-one" not in words)
+
+    def for_restart(self, restart_s: float) -> Switching:
+        """Returns the model for a job whose restarts cost this: it trains on nowhere meanwhile."""
+        return replace(
+            self,
+            resume_s=restart_s,
+            move_s=restart_s,
+            resize_s=restart_s,
+            prepare_s=0.0,
+            by_profile=0.0,
+        )
 
     def scaled(self, factor: float) -> Switching:
         """Returns the model in which every cost is `factor` times as high."""

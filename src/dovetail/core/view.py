@@ -14,6 +14,7 @@ from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
 from dovetail.core.plan import RunningPlan
 from dovetail.core.queue import ReadableQueue
+from dovetail.core.switching import Expansion, SwitchCost
 
 
 class Changes(NamedTuple):
@@ -69,7 +70,12 @@ class Running(Protocol):
 
 
 class Progress(Protocol):
-    """The progress of jobs so far, as far as it is known; results are in the order of `jobs`."""
+    """The progress of jobs so far, as far as it is known; results are in the order of `jobs`.
+
+    Lengths and what is left of them may be read only if the policy `knows_lengths`.
+    """
+
+    knows_lengths: bool
 
     def done_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the progress, in solo seconds on the requested GPUs."""
@@ -103,6 +109,10 @@ class View:
     `switch_s` is the cost of placing a job, by why it is placed (`core.messages`). `ends` has
     (forecast end, job) of the running jobs in order when the policy's order asks for lengths, else
     None. Nothing here may be used after `decide` returns. `staying` are jobs on GPUs that drain.
+
+    `expanding` has the running jobs of which some GPUs are still made ready. A new order replaces
+    the one under way: GPUs that it keeps go on being made ready, for others only the time is lost.
+    `switch_cost(job, placement)` is what it would cost to place a job there now.
     """
 
     jobs: JobTable
@@ -114,6 +124,8 @@ class View:
     placing: Placing
     ends: Sequence[tuple[float, int]] | None
     switch_s: Mapping[str, float]
+    expanding: Mapping[int, Expansion]
+    switch_cost: Callable[[int, Placement], SwitchCost]
     now: float = 0.0
     changes: Changes = NOTHING
     staying: Set[int] = frozenset()

@@ -37,6 +37,7 @@ FIELDS: Mapping[str, Callable[[str], object]] = {
     "gpu_type": text,
     "topology": text,
     "trains": read.flag,
+    "elastic": read.elastic,
     "shareable": read.flag,
     "preemptible": read.flag,
     "queue": text,
@@ -69,6 +70,7 @@ FIELDS: Mapping[str, Callable[[str], object]] = {
 
 PARAMETER = {
     "memory": "memory_bytes",
+    "elastic": "restart_s",
     "time_limit": "time_limit_s",
     "deadline": "deadline_s",
     "duration": "duration_s",

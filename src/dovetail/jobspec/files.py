@@ -16,6 +16,7 @@ from typing import Any
 
 from dovetail.core.errors import InputError
 from dovetail.jobspec.draft import PARAMETER, FieldValue, JobDraft, parsing
+from dovetail.jobspec.elastic import check_elastic, elastic_notes
 from dovetail.jobspec.paths import (
     file_within,
     folder_within,
@@ -37,7 +38,8 @@ KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, 
 AMBIGUOUS = 0
 """The number of a name that two jobs of a file have."""
 _PLAIN = (
-    "trains", "shareable", "preemptible", "queue", "account", "qos", "reservation", "model",
+    "trains", "elastic", "shareable", "preemptible", "queue", "account", "qos", "reservation",
+    "model",
     "recurrence", "gpu_type", "topology", "priority",
     "batch_size", "cpus", "memory", "time_limit", "deadline", "duration", "hold", "retries",
     "requeue", "grace", "paced", "begin", "kill_on_invalid_dep", "ntasks",
@@ -62,7 +64,7 @@ class Submitter:
 
     `overrides` are the fields set on the command line, `options` the names of the options that set
     them, `environment` the variables set there, and `own` the variables that a spec may copy by
-    name.
+    name. With `trains` a program uses dovetail.train unless it is said to be elastic otherwise.
     """
 
     directory: Path
@@ -71,6 +73,7 @@ class Submitter:
     own: Mapping[str, str] = field(default_factory=dict)
     now: datetime | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    trains: bool = False
 
 
 def read_spec(path: Path, by: Submitter, arguments: Sequence[str] = ()) -> SpecFile:
@@ -90,7 +93,8 @@ def read_spec(path: Path, by: Submitter, arguments: Sequence[str] = ()) -> SpecF
     draft, script = read_script(content, str(path), by.own, by.now)
     draft.put("command", tuple(arguments), COMMAND_LINE)
     spec_file = _spec_file([draft], by, by.directory.absolute())
-    return replace(spec_file, ignored=tuple(script.ignored), notes=tuple(script.notes))
+    notes = (*script.notes, *spec_file.notes)
+    return replace(spec_file, ignored=tuple(script.ignored), notes=notes)
 
 
 def read_command(words: Sequence[str], by: Submitter) -> SpecFile:
@@ -143,11 +147,13 @@ def _spec_file(drafts: Sequence[JobDraft], by: Submitter, root: Path) -> SpecFil
                 called = by.options.get(name, "")
                 draft.parse(name, value, COMMAND_LINE, trusted=True, called=called)
         _add_environment(draft, tuple(by.environment.items()), COMMAND_LINE)
+        if by.trains and not {"trains", "elastic", "paced"} & draft.entries.keys():
+            draft.put("trains", True, COMMAND_LINE)
         submission = _submission(draft, root, by.directory.absolute(), number_of)
         submissions.append(submission)
         name = submission.spec.name
         number_of[name] = -position if name not in number_of else AMBIGUOUS
-    return SpecFile(tuple(submissions))
+    return SpecFile(tuple(submissions), notes=tuple(elastic_notes(submissions)))
 
 
 def _add_environment(draft: JobDraft, pairs: tuple[tuple[str, str], ...], where: str) -> None:
@@ -163,6 +169,7 @@ def _submission(
     name = draft.value("name", "job")
     workdir = folder_within(root, directory, draft.entries.get("workdir"))
     gpus = _gpus(draft)
+    check_elastic(draft, workdir, is_range=gpus.low < gpus.high)
     _check_tasks(draft, gpus)
     script = _script(draft, root)
     array = draft.value("array", Array())
@@ -211,11 +218,12 @@ def _gpus(draft: JobDraft) -> Gpus:
         raise InputError(
             where, f"at least {low} GPUs, at most {high}, requested {requested}: not in order"
         )
-    if low < high and not (draft.value("trains", False) or draft.value("paced", False)):
+    if low < high and not any(draft.value(n, False) for n in ("trains", "paced", "elastic")):
         raise InputError(
             draft.place("gpus"),
-            "only a program that uses dovetail.train can change its number of GPUs",
-            "specify `trains: yes` if it does, or one number of GPUs",
+            "only a program that uses dovetail.train, or has checkpoints of its own, can change its"
+            " number of GPUs",
+            "specify `trains: yes`, or `elastic: restart`, or one number of GPUs",
         )
     return Gpus(low, requested, high)
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 
+from dovetail.core.switching import RESTART_S
 from dovetail.wire.spec import ASKED, INFINITE, SINGLETON, Mount
 from dovetail.wire.submission import TASKS_MAX
 
@@ -82,6 +83,14 @@ def some_seconds(text: str) -> float:
     if not duration_s:
         raise ValueError("it must be above 0")
     return duration_s
+
+
+def elastic(text: str) -> float:
+    """Returns the seconds that a resize of a job costs: `restart`, or `restart:45s` if known."""
+    word, colon, cost = text.partition(":")
+    if word != "restart":
+        raise ValueError(f"it is restart, or restart:45s with what one costs, not '{text[:60]}'")
+    return some_seconds(cost) if colon else RESTART_S
 
 
 def limit_seconds(text: str) -> float:

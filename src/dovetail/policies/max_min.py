@@ -26,6 +26,7 @@ from dovetail.core.order import Order
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.resizing import reshare
+from dovetail.core.restarts import most_now
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.budget import (
     LimitsLeft,
@@ -177,10 +178,11 @@ def _poured(view: View, jobs: list[int], pool: int, most: Mapping[int, int]) -> 
     While a job would get less than its least share, the last such job is set aside and the shares
     are computed again. Then the jobs set aside get their least shares, in order, while they fit.
     """
-    low, high = view.jobs.min_gpus, view.jobs.max_gpus
+    low, rows = view.jobs.min_gpus, np.array(jobs, np.int64)
+    high = dict(zip(jobs, most_now(view, rows, view.jobs.max_gpus[rows]).tolist(), strict=True))
     aside: list[int] = []
     while True:
-        poured = water_filling([min(int(high[j]), most.get(j, pool)) for j in jobs], pool).tolist()
+        poured = water_filling([min(high[j], most.get(j, pool)) for j in jobs], pool).tolist()
         short = [j for j, share in zip(jobs, poured, strict=True) if 0 < share < int(low[j])]
         if not short:
             break

@@ -71,8 +71,9 @@ class Past:
 class Pollux:
     """Goodput-optimal shares and batches by a seeded genetic search; preemptive.
 
-    `interval` and `restart` are in seconds. A job that has used more than `threshold` GPU-hours
-    weighs `(threshold / used) ** decay`; with `decay` 0 all weigh alike, as in the simulator.
+    `interval` and `restart` are in seconds; a job with a price of its own has that in place of
+    `restart`. A job that has used more than `threshold` GPU-hours weighs
+    `(threshold / used) ** decay`; with `decay` 0 all weigh alike, as in the simulator.
     """
 
     interval: float = 60.0
@@ -151,6 +152,8 @@ class Pollux:
         high = np.minimum(np.maximum(reach, low), most)
         restarts = np.array([lives[j].restarts if j in lives else 0 for j in jobs])
         age = view.now - view.jobs.submit_s[jobs]
+        price_s = view.jobs.restart_s[jobs]
+        price_s = np.where(price_s > 0, price_s, self.restart)
         hours = np.maximum(np.array(view.progress.attained_gpu_s(jobs)) / 3600, TINY)
         fair = max(1, ceil(view.cluster.gpus / (len(view.running) + len(view.waiting))))
         return Contest(
@@ -161,7 +164,7 @@ class Pollux:
             low=np.where(view.jobs.elastic[jobs], low, requested),
             high=np.where(view.jobs.elastic[jobs], high, requested),
             pinned=running & ~view.preemptible[jobs],
-            kept=np.maximum((age - restarts * self.restart) / (age + self.restart + TINY), TINY),
+            kept=np.maximum((age - restarts * price_s) / (age + price_s + TINY), TINY),
             weight=np.minimum(1.0, self.threshold / hours) ** self.decay,
         )
 

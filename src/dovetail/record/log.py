@@ -219,6 +219,7 @@ _NUMBER_DEFAULTS: dict[str, float] = {
     "memory_bytes": 0.0,
     "time_limit_s": float("inf"),
     "deadline_s": float("inf"),
+    "restart_s": 0.0,
 }
 _FLAG_DEFAULTS = {"elastic": False, "shareable": False, "preemptible": True}
 

@@ -25,7 +25,7 @@ from dovetail.control.state import ClusterState
 from dovetail.core.cluster import Cluster, Link, NodeGroup
 from dovetail.core.errors import IllegalPlan, InputError
 from dovetail.core.job import LABELS, Bools, Floats, JobTable, Labels
-from dovetail.core.messages import HOW, READY, ControllerChanged, Fact, Learned, Submitted
+from dovetail.core.messages import READY, ControllerChanged, Fact, Learned, Submitted
 from dovetail.core.placing import Placing
 from dovetail.core.policy import (
     UNTIL_S,
@@ -355,8 +355,10 @@ class Playback:
             physics=self._physics,
             forecast=RecordedForecast(self._length_s),
             placing=options.placing,
-            switch_s={how: options.switching.cost_s(how) for how in HOW},
+            switching=options.switching,
         )
+        if recording.manifest.get("live"):
+            state.expansions.follow_workers()
         if self._state is not None:
             state.now = now
             take_over(state, self._state, self._length_s)
@@ -448,6 +450,7 @@ def trace_of(name: str, submitted: Sequence[LogRecord], *, live: bool = False) -
         memory_bytes=numbers("memory_bytes", 0.0),
         time_limit_s=numbers("time_limit_s", float("inf")),
         deadline_s=numbers("deadline_s", float("inf")),
+        restart_s=numbers("restart_s", 0.0),
         elastic=flags("elastic", False),
         shareable=flags("shareable", False),
         preemptible=flags("preemptible", True),

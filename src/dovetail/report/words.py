@@ -400,14 +400,18 @@ def _longer(after_s: float, before_s: float, jobs: int) -> str:
 
 
 def bounds_text(comparison: Comparison) -> str:
-    """Returns the bound for each set of powers that a policy of the comparison has."""
-    every = comparison.bound.get("all")
+    """Returns the bound for each set of powers of the policies, and how loose it is if measured."""
+    every, loose = (comparison.bound.get(key) for key in ("all", "looseness"))
+    words = loose if isinstance(loose, dict) else {}
     if not isinstance(every, dict) or len(every) < 2:
-        kind = comparison.bound.get("kind")
-        return duration(comparison.bound_s) + (f" ({kind})" if kind else "")
-    return ", ".join(
-        f"{duration(max(bounds.values()))} ({powers})" for powers, bounds in every.items()
-    )
+        known = [str(comparison.bound.get("kind") or ""), *words.values()]
+        inside = "; ".join(text for text in known if text)
+        return duration(comparison.bound_s) + (f" ({inside})" if inside else "")
+    texts = []
+    for powers, bounds in every.items():
+        inside = "; ".join(text for text in (powers, words.get(powers)) if text)
+        texts.append(f"{duration(max(bounds.values()))} ({inside})")
+    return ", ".join(texts)
 
 
 def _sooner(

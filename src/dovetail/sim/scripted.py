@@ -11,11 +11,11 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dovetail.control.handover import Handover
 from dovetail.core.messages import Fact, Recorder, Stopped, Submitted, Withdrawn
 from dovetail.core.plan import Change, Draft
 from dovetail.core.policy import Policy
 from dovetail.core.units import NEVER_S
-from dovetail.sim.handover import Handover
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import OVER, SimWorld
 
@@ -141,7 +141,6 @@ class ScriptedWorld(SimWorld):
         state, job = self.state, leave.job
         neighbours = self._on_gpus_of(state.plan.placed[job]) - {job}
         self._book_run(job)
-        self._expansions.forget(job)
         state.evict(job)
         if not leave.keeps:
             state.done[job] = 0.0

@@ -13,13 +13,13 @@ import heapq
 from collections.abc import Sequence
 from typing import NoReturn
 
+from dovetail.control.handover import Handover
 from dovetail.control.state import ClusterState
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.cluster import DOWN
 from dovetail.core.errors import DovetailError, IllegalPlan
 from dovetail.core.legality import audit
 from dovetail.core.messages import (
-    HOW,
     NODE_DOWN,
     PREEMPTED,
     RESIZE,
@@ -44,8 +44,6 @@ from dovetail.core.switching import delay_s
 from dovetail.core.trace import CANCELLED, ENDS, TIMEOUT
 from dovetail.core.units import NEVER_S
 from dovetail.core.view import Changes, View, set_changes, set_now
-from dovetail.sim.expansion import Expansions
-from dovetail.sim.handover import Handover
 from dovetail.sim.scene import Scene, with_reservations
 from dovetail.sim.stuck import stuck
 
@@ -55,7 +53,6 @@ OVER = -1
 """The version of a job that has ended: every entry of the heap that names it is stale."""
 IDLE_WAKES_MAX = 100_000
 """Wake-ups in a row without another event; after so many the policy counts as stuck."""
-_NO_HANDOVER = Handover()
 
 
 class SimWorld:
@@ -66,7 +63,6 @@ class SimWorld:
         self._policy = policy
         self._recorder = recorder
         trace = scene.trace
-        self._cost_s = {how: scene.switching.cost_s(how) for how in HOW}
         self.state = ClusterState(
             trace.jobs,
             scene.cluster,
@@ -74,7 +70,8 @@ class SimWorld:
             physics=scene.belief,
             forecast=scene.forecast,
             placing=scene.placing,
-            switch_s=self._cost_s,
+            switching=scene.switching,
+            startup_s=scene.startup_s,
         )
         self._work: list[float] = trace.duration_s.tolist()
         self._submit: list[float] = [*trace.jobs.submit_s.tolist(), NEVER_S]
@@ -92,7 +89,6 @@ class SimWorld:
         self._version: list[int] = [0] * len(trace)
         self._quit_s: dict[int, float] = {}
         self._coalesce_s = scene.coalesce_s
-        self._expansions = Expansions(scene.switching)
         self._reasons: tuple[Reason, ...] | None = None
         self._instants = 0
         self._facts: list[Fact] = []
@@ -171,7 +167,7 @@ class SimWorld:
         now = state.now
         facts = self._facts
         touched: set[int] = set()
-        handover = self._handover(changes)
+        handover = state.handover(changes)
         for change in changes:
             job, before, after = change
             if before is not None:
@@ -180,7 +176,6 @@ class SimWorld:
                     touched.update(self._on_gpus_of(before))
             if after is None:
                 state.stop(job)
-                self._expansions.forget(job)
                 self._forget_end(job)
                 facts.append(Stopped(now, job, draft.why.get(job, PREEMPTED), state.done[job]))
         # Starts come after all stops: a job may take the GPUs of another that stops.
@@ -197,44 +192,15 @@ class SimWorld:
             if wrong:
                 raise IllegalPlan("; ".join(wrong))
 
-    def _handover(self, changes: Sequence[Change]) -> Handover:
-        """Returns the GPUs that are free late, where orders under way are not cancelled."""
-        if self._scene.switching.cancels:
-            return _NO_HANDOVER
-        handover, now = Handover(), self.state.now
-        for job, before, after in changes:
-            if before is not None and self._busy_s(job) > now:
-                handover.give_up(before, after, self._busy_s(job))
-        return handover
-
-    def _cost_of(self, job: int, how: str) -> float:
-        """Returns the cost of placing a job, in seconds; by its own start-up if that is known."""
-        startup_s = self._scene.startup_s
-        if not startup_s:
-            return self._cost_s[how]
-        return self._scene.switching.cost_s(how, startup_s[job])
-
-    def _busy_s(self, job: int) -> float:
-        """Returns until when a running job carries out its last order."""
-        return max(self._expansions.done_s(job), self.state.since_s[job])
-
     def _place(self, change: Change, handover: Handover, facts: list[Fact]) -> list[int]:
         """Starts, moves or resizes one job; returns its neighbours."""
         job, before, after = change
         assert after is not None
         state, now = self.state, self.state.now
         how = state.how(change)
-        begin = handover.take(before, after, now)
-        busy_s = state.since_s[job] - now
-        if before is not None and self._scene.switching.prepare_s and state.jobs.elastic[job]:
-            order = before, after, how
-            training, delay = self._expansions.order(job, *order, now=now, begin_s=begin)
-            delay = max(delay, busy_s)
-        else:
-            if before is not None and how == RESIZE and not self._scene.switching.cancels:
-                begin = max(begin, state.since_s[job])
-            cost_s = self._cost_of(job, how)
-            training, delay = after, delay_s(how, cost_s, wait_s=begin - now, busy_s=busy_s)
+        begin_s = handover.take(before, after, now)
+        on = before is not None and state.trains_on(job)
+        training, delay = state.begin_switch(change, how, begin_s=begin_s, trains_on=on)
         neighbours = self._neighbours(job, after) if after.gpu_ids else ()
         rate = self._scene.truth.rate(job, training, neighbours, state.done[job])
         state.start(job, after, rate, delay)
@@ -309,7 +275,6 @@ class SimWorld:
                 self._switch(job, facts)
                 continue
             version[job] = OVER
-            self._expansions.forget(job)
             placement = state.plan.placed.get(job)
             if kind == 0:
                 state.settle(job)
@@ -329,22 +294,22 @@ class SimWorld:
         """Switches a job to its prepared GPUs, or to another phase of its batch."""
         state, now = self.state, self.state.now
         placement = state.plan.placed[job]
-        if self._expansions.due_s(job) > now:
+        if state.expansions.due_s(job) > now:
             state.settle(job)
             self._retime([job], facts)
             self._schedule(job)
             return
-        self._expansions.carry_out(job)
+        state.expansions.carry_out(job, now)
         state.settle(job)
         rate = self._rate(job, placement)
-        state.switch(job, rate, self._cost_s[RESIZE])
+        state.switch(job, rate, self._scene.switching.resize_s)
         self._schedule(job)
-        preparing = placement.gpus - self._expansions.training(job, placement).gpus
+        preparing = placement.gpus - state.expansions.training(job, placement).gpus
         facts.append(Switched(now, job, rate, state.since_s[job], preparing))
 
     def _rate(self, job: int, placement: Placement) -> float:
         """Returns the speed of a running job as it trains now."""
-        training = self._expansions.training(job, placement)
+        training = self.state.expansions.training(job, placement)
         neighbours = self._neighbours(job, placement)
         return self._scene.truth.rate(job, training, neighbours, self.state.done[job])
 
@@ -387,11 +352,10 @@ class SimWorld:
             self._book_run(job)
             left = self._left_of(job, lost)
             if left is not None:
-                self._expansions.lose(job, lost)
+                state.expansions.lose(job, lost)
                 state.plan.shrink(job, left)
                 shrunk.append(job)
                 continue
-            self._expansions.forget(job)
             state.evict(job)
             self._forget_end(job)
             facts.append(Stopped(now, job, NODE_DOWN, state.done[job]))
@@ -405,10 +369,10 @@ class SimWorld:
     def _left_of(self, job: int, lost: set[int]) -> Placement | None:
         """Returns where an elastic job can train on without some nodes, None if it cannot."""
         jobs, placement = self.state.jobs, self.state.plan.placed[job]
-        may = jobs.elastic[job] and "resize" in self._policy.powers
         left = placement.without(lost)
-        training = self._expansions.training(job, placement).without(lost)
-        if left is None or training is None or not (may and self._scene.switching.prepare_s):
+        training = self.state.expansions.training(job, placement).without(lost)
+        may = self.state.trains_on(job) and "resize" in self._policy.powers
+        if left is None or training is None or not may:
             return None
         return left if left.gpus >= int(jobs.min_gpus[job]) else None
 
@@ -416,13 +380,13 @@ class SimWorld:
         """Continues a job on the GPUs it has left, after the pause of a switch."""
         state, now = self.state, self.state.now
         placement = state.plan.placed[job]
-        delay = delay_s(RESIZE, self._cost_s[RESIZE], busy_s=state.since_s[job] - now)
+        delay = delay_s(RESIZE, self._scene.switching.resize_s, busy_s=state.since_s[job] - now)
         state.settle(job)
         rate = self._rate(job, placement)
         state.start(job, placement, rate, delay)
         self._from_s[job] = now + delay
         self._schedule(job)
-        preparing = placement.gpus - self._expansions.training(job, placement).gpus
+        preparing = placement.gpus - state.expansions.training(job, placement).gpus
         facts.append(Shrunk(now, job, placement, rate, now + delay, preparing))
 
     def _schedule(self, job: int) -> None:
@@ -449,10 +413,11 @@ class SimWorld:
         """Returns when a job switches to prepared GPUs, or reaches another phase of its batch."""
         state = self.state
         placement = state.plan.placed[job]
-        if not placement.batch_size and job not in self._expansions.steps:
+        expansions = state.expansions
+        if not placement.batch_size and job not in expansions.shown:
             return NEVER_S
-        due = self._expansions.due_s(job)
-        changed = self._expansions.training(job, placement).batch_size
+        due = expansions.due_s(job)
+        changed = expansions.training(job, placement).batch_size
         if not changed or not state.rate[job]:
             return due
         end_s = self._scene.truth.batches.phase_end_s(job, state.done[job])

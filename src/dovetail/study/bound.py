@@ -8,6 +8,7 @@ their work is done, a window of the jobs).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -20,15 +21,13 @@ from dovetail.algorithms.demand import (
     plain_demand,
     rigid_demand,
 )
-from dovetail.algorithms.interleaving import interleaved_demand
 from dovetail.algorithms.speed import SpeedTimeline
 from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats
-from dovetail.core.node_sets import ALL_NODES
 from dovetail.core.policy import Policy
 from dovetail.core.trace import Trace
-from dovetail.physics.sharing.turns import InterleaveRule, exclusive_s
+from dovetail.physics.sharing.turns import InterleaveRule
 from dovetail.study.cluster_parts import (
     fastest,
     gpu_speeds,
@@ -36,14 +35,10 @@ from dovetail.study.cluster_parts import (
     parts_of,
     requested_speeds,
 )
+from dovetail.study.gpu_charges import job_charges
 from dovetail.study.options import Options
 from dovetail.study.run import build_physics, placeable
-
-PAIR_MAX = 2.0
-"""The largest total speed of two jobs on one GPU: neither is faster than alone."""
-INTERLEAVED_MAX = 4.0
-"""The largest total speed of an interleave set: four resources, four jobs (Muri)."""
-
+from dovetail.study.top_speeds import TopSpeeds
 
 CHANGES_WORK = "change batch"
 """The power to change batch sizes changes the work of a job, which no bound supports."""
@@ -55,6 +50,7 @@ def powers_of(policy: Policy) -> Powers:
         elastic="resize" in policy.powers,
         sharing="share" in policy.powers,
         interleaving="interleave" in policy.powers,
+        limits={"restrict", "share"} <= policy.powers,
     )
 
 
@@ -155,57 +151,36 @@ def _demand(
     """Returns the demand of all jobs."""
     jobs, alike = trace.jobs, set(where.speeds) == {1.0} and bool((where.over == 1.0).all())
     best = np.ones(len(trace)) if alike else fastest(where.speeds, where.nodes_of) * where.over
-    shareable = bool(jobs.shareable.any())
-    if powers == Powers(interleaving=True):
-        capacity = _capacity(trace, options, where.speeds, ALL_NODES)
-        demand = _interleaved(trace, physics, capacity, where.over, best)
-    elif powers.elastic:
-        demand = _elastic(trace, physics, where)
+    tops = TopSpeeds(trace, options, physics)
+    if powers.elastic:
+        demand = _elastic(trace, options.cluster, physics, tops, where)
     elif alike:
-        demand = rigid_demand(jobs.submit_s, _shortest_s(trace, physics), jobs.asked_gpus)
+        shortest_s = _shortest_s(trace, physics, tops)
+        demand = rigid_demand(jobs.submit_s, shortest_s, jobs.asked_gpus)
     else:
-        shortest_s = _shortest_s(trace, physics)
+        shortest_s = _shortest_s(trace, physics, tops)
         area_gpu_s = shortest_s * jobs.asked_gpus / where.over
         demand = plain_demand(jobs.submit_s, shortest_s / best, area_gpu_s)
-    if (powers.sharing or (powers.interleaving and powers.elastic)) and shareable:
-        demand = demand.shared(INTERLEAVED_MAX if powers.interleaving else PAIR_MAX)
-    return demand
+    charge = job_charges(trace, options.cluster, physics, powers, demand.area_gpu_s)
+    return demand.charged(charge)
 
 
-def _shortest_s(trace: Trace, physics: Physics) -> Floats:
+def _shortest_s(trace: Trace, physics: Physics, tops: TopSpeeds) -> Floats:
     """Returns the least time of each job on its requested GPUs of the first type, wherever.
 
-    It is the duration, except for pipelines, where a placement may beat the well placed one.
+    It is the duration, except where a placement may beat the one that counts as well placed.
     """
     jobs = trace.jobs
     kind_of = physics.kind_of
     kinds, example = np.unique(kind_of, return_index=True)
     top = np.ones(int(kinds[-1]) + 1)
-    top[kinds] = [physics.speed.top(job, int(jobs.gpus[job])) for job in example.tolist()]
+    top[kinds] = [tops.of(job, int(jobs.gpus[job])) for job in example.tolist()]
     return trace.duration_s / np.maximum(top[kind_of], 1.0)
 
 
-def _interleaved(
-    trace: Trace, physics: Physics, capacity: SpeedTimeline, over: Floats, best: Floats
+def _elastic(
+    trace: Trace, cluster: Cluster, physics: Physics, tops: TopSpeeds, where: _Gpus
 ) -> JobDemand:
-    """Returns the demand of jobs on their requested GPUs whose stages may take turns.
-
-    Of each GPU a job needs every resource for its stage, alone or in a set, and one of the seats
-    of a set. A job that takes no turns, or whose stages are unknown, needs it whole.
-    """
-    jobs = trace.jobs
-    stage_s = exclusive_s(physics.sharing.interleaving)[physics.kind_of]
-    alone_s = physics.sharing.interleaving.iteration_s[physics.kind_of]
-    known = jobs.shareable & (alone_s > 0)
-    share = np.ones((len(trace), stage_s.shape[1] + 1))
-    share[known, :-1] = np.minimum(stage_s[known] / alone_s[known, None], 1.0)
-    share[known, -1] = 1 / INTERLEAVED_MAX
-    shortest_s = _shortest_s(trace, physics)
-    busy_gpu_s = share * (shortest_s * jobs.asked_gpus / over)[:, None]
-    return interleaved_demand(jobs.submit_s, shortest_s / best, busy_gpu_s, capacity).demand
-
-
-def _elastic(trace: Trace, physics: Physics, where: _Gpus) -> JobDemand:
     """Returns the demand of jobs that may run on any count their owner allows.
 
     Work is in solo seconds on the requested GPUs, so a curve is the speed at each count, on each
@@ -231,11 +206,21 @@ def _elastic(trace: Trace, physics: Physics, where: _Gpus) -> JobDemand:
         key = (kind, least, most, nodes, over, part)
         if key not in known:
             known[key] = len(curves)
-            counts = range(key[1], key[2] + 1)
-            tops = [(g, physics.speed.top(job, g)) for g in counts]
-            own = {s for node, s in enumerate(where.speeds) if nodes >> node & 1}
+            gpus_of: dict[float, int] = {}
+            for node, speed in enumerate(where.speeds):
+                if nodes >> node & 1:
+                    gpus_of[speed] = gpus_of.get(speed, 0) + cluster.installed[node]
+            # A gang is as fast as its slowest GPU, so the others are no slower.
+            reach = list(accumulate(gpus_of[s] for s in sorted(gpus_of, reverse=True)))
+            counts = range(least, max(least, min(most, reach[-1])) + 1)
+            speeds = [(g, tops.of(job, g)) for g in counts]
             points = _fastest_of(
-                [(g * part * s, top * s * over) for s in sorted(own) for g, top in tops]
+                [
+                    (g * part * s, top * s * over)
+                    for s, within in zip(sorted(gpus_of, reverse=True), reach, strict=True)
+                    for g, top in speeds
+                    if g <= max(within, least)
+                ]
             )
             curves.append(ScalingCurve.of(list(points), list(points.values())))
         which[job] = known[key]

@@ -200,7 +200,7 @@ def _bounds(
 ) -> dict[Powers, LowerBounds]:
     """Returns the bounds that apply to the policies, the narrowest powers first."""
     wanted = {powers_of(p) for p in policy_of.values() if judges(p)}
-    order = sorted(wanted, key=lambda p: (p.interleaving, p.sharing, p.elastic))
+    order = sorted(wanted, key=lambda p: (p.interleaving, p.sharing, p.limits, p.elastic))
     return {p: bound(trace, options, p) for p in order if not objection(trace, options, p)}
 
 
@@ -222,6 +222,7 @@ def _bounds_dict(bounds: Mapping[Powers, LowerBounds]) -> dict[str, object]:
             powers.words: {b.name: b.mean_jct_s for b in tightest.bounds}
             for powers, tightest in bounds.items()
         },
+        "looseness": {powers.words: tightest.looseness for powers, tightest in bounds.items()},
     }
 
 

@@ -227,6 +227,7 @@ def _repair(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
         "batch_size": (pl.col("batch_size") < 0) | (pl.col("batch_size") > 2**53),
         "priority": pl.col("priority").is_infinite(),
         "time_limit_s": pl.col("time_limit_s") <= 0,
+        "restart_s": (pl.col("restart_s") < 0) | pl.col("restart_s").is_infinite(),
         "deadline_s": pl.col("deadline_s") <= pl.max_horizontal("submit_s", "eligible_s"),
         "cpus": (pl.col("cpus") < 0) | pl.col("cpus").is_infinite(),
         "memory_gb": (pl.col("memory_gb") < 0) | pl.col("memory_gb").is_infinite(),
@@ -329,6 +330,7 @@ def _trace(frame: pl.DataFrame, name: str, counts: dict[str, int]) -> Trace:
         memory_bytes=_floats(frame["memory_gb"], 0.0) * GIB,
         time_limit_s=_floats(frame["time_limit_s"], np.inf),
         deadline_s=_floats(frame["deadline_s"], np.inf),
+        restart_s=_floats(frame["restart_s"], 0.0),
         **{c: _flags(frame[c]) for c in FLAGS},
         **{c: labels(frame[c]) for c in LABELS},
     )

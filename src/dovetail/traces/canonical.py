@@ -225,6 +225,7 @@ def to_frame(trace: Trace) -> pl.DataFrame:
         "priority": _given(jobs.priority, 0.0),
         "deadline_s": _given(jobs.deadline_s, np.inf),
         "time_limit_s": _given(jobs.time_limit_s, np.inf),
+        "restart_s": _given(jobs.restart_s, 0.0),
         "min_gpus": _unless((jobs.min_gpus == jobs.gpus).all(), pl.Series(jobs.min_gpus)),
         "max_gpus": _unless((jobs.max_gpus == jobs.gpus).all(), pl.Series(jobs.max_gpus)),
         "gpu_part": _unless(not jobs.has_parts, pl.Series(jobs.gpu_part)),

@@ -39,6 +39,7 @@ NUMBERS = (
     "priority",
     "deadline_s",
     "time_limit_s",
+    "restart_s",
     "min_gpus",
     "max_gpus",
     "gpu_part",

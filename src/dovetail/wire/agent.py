@@ -28,7 +28,7 @@ from dovetail.wire.worker import (
     WorkerLeft,
 )
 
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 """Grows with each change of these messages; a controller refuses agents of another version."""
 
 
@@ -56,13 +56,14 @@ class StartWorker(OnGpus):
     The fields from `command` to `retries` are alike for all workers of the job, and so is `script`.
     `command` is executed word by word. `output` is the log file; `folder` the job's own for
     checkpoints. `user` is the owner of the job as the kernel knows it, for launchers of other
-    identities; these write the text `script` to the file of that name in the folder, where the
-    controller cannot. With `trains` the worker speaks the messages of `wire.worker`; without, it is
-    a plain process, with torchrun's variables if `distributed` (its restarts so far and at most
-    among them), and with Slurm's variables of each task if `slurm_variables` (`slurm_ntasks` among
-    them, 0: not set; the names of the job's `nodes` and the tasks on each, in order of
-    `group_rank`). With a `container_image` it runs in a container, which sees `container_mounts` of
-    the node.
+    identities, and `uid` that on the controller's machine (-1: not told); these write the text
+    `script` to the file of that name in the folder, where the controller cannot. With `trains` the
+    worker speaks the messages of `wire.worker`; without, it is a plain process, with torchrun's
+    variables if `distributed` (its restarts so far and at most among them; with `per_node` those
+    that tell torchrun itself what to start on this node), and with Slurm's variables of each task
+    if `slurm_variables` (`slurm_ntasks` among them, 0: not set; the names of the job's `nodes` and
+    the tasks on each, in order of `group_rank`). With a `container_image` it runs in a container,
+    which sees `container_mounts` of the node.
 
     The worker is placed on GPU `gpu`, or on all `gpus` of this node. `share` is the part of each
     that it may use and `memory_bytes` the most it may hold of each (0: no bound). `rank`,
@@ -71,6 +72,7 @@ class StartWorker(OnGpus):
     in the subfolder of `lineage`. With `ships` no folder is shared: the job's is one of the node's
     own, from which files travel (`wire.shipping`), and a worker that starts `from_checkpoint`, with
     no other to take the state from, needs the newest one, as far as is known of `saved_step`.
+    With a `terminal` its input and output are a client's (`wire.terminal`), and no file is written.
     """
 
     job: int
@@ -86,6 +88,7 @@ class StartWorker(OnGpus):
     grace_s: float = 10.0
     user: str = ""
     distributed: bool = False
+    per_node: bool = False
     slurm_variables: bool = False
     slurm_ntasks: int = 0
     container_image: str = ""
@@ -111,6 +114,8 @@ class StartWorker(OnGpus):
     ships: bool = False
     saved_step: int = -1
     from_checkpoint: bool = False
+    uid: int = -1
+    terminal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,12 @@ class LineBuffer:
         """Appends what came in."""
         self._bytes += piece
 
+    def take_all(self) -> bytes:
+        """Returns all that is left: what follows is no line."""
+        rest, self._searched = bytes(self._bytes), 0
+        self._bytes.clear()
+        return rest
+
     def take(self) -> bytes | None:
         """Returns the next whole line, None if none is whole. Raises LineTooLong."""
         end = self._bytes.find(b"\n", self._searched)
@@ -130,6 +136,10 @@ class LineConnection:
     def take_line(self) -> bytes | None:
         """Returns the next line that is here already, None if none is whole. Raises LineTooLong."""
         return self._in.take()
+
+    def detach(self) -> tuple[Stream, bytes]:
+        """Returns the socket, which carries other things than lines now, and what came of them."""
+        return self._link, self._in.take_all()
 
     def receive(self, timeout_s: float | None = None) -> bool:
         """Waits for more bytes, at most so long; False at the end of the connection.

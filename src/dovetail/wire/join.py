@@ -30,7 +30,10 @@ class NodeDevices:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """An agent joins as a node. `incarnation` is new for each process of an agent."""
+    """An agent joins as a node. `incarnation` is new for each process of an agent.
+
+    With `has_users` it runs jobs as their submitters, without as its own user.
+    """
 
     wire: int
     version: str
@@ -38,6 +41,7 @@ class Join:
     secret: str
     incarnation: str
     devices: NodeDevices
+    has_users: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +86,18 @@ class CarryFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
-    """The peer is admitted; an agent serves the node of this number, as the site has set it.
+class CarryTerminal:
+    """The agent of a node opens the connection for a terminal that it was asked for."""
 
-    Agents of wire 3 are told nothing of the site: the gate keeps that from them.
-    """
+    version: str
+    node: str
+    secret: str
+    ticket: str
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The peer is admitted; an agent serves the node of this number, as the site has set it."""
 
     version: str
     number: int = -1
@@ -101,11 +112,17 @@ class JoinRefused:
     mend: str = ""
 
 
-ENTRANCES: Codec[Join | Enter | FolderChecked | CarryFiles] = Codec(
-    {"Join": Join, "Enter": Enter, "FolderChecked": FolderChecked, "CarryFiles": CarryFiles}
+ENTRANCES: Codec[Join | Enter | FolderChecked | CarryFiles | CarryTerminal] = Codec(
+    {
+        "Join": Join,
+        "Enter": Enter,
+        "FolderChecked": FolderChecked,
+        "CarryFiles": CarryFiles,
+        "CarryTerminal": CarryTerminal,
+    }
 )
 ANSWERS: Codec[Welcome | JoinRefused | CheckFolder] = Codec(
     {"Welcome": Welcome, "JoinRefused": JoinRefused, "CheckFolder": CheckFolder}
 )
-FOLDERS_SINCE = 4
-"""The first version whose agents can show which folder they have, or carry files without one."""
+TERMINALS_SINCE = 5
+"""The first version whose agents know interactive jobs, and jobs that start once on each node."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 OUTPUT_BYTES_MAX = 1 << 30
 AUTO = "auto"
+CONTAINER_RUNTIMES = (AUTO, "podman", "apptainer")
 IDLE_S = 60.0
 """Shorter times without use are no news."""
 

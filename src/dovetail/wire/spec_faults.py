@@ -70,14 +70,17 @@ def _numbers(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "gpus", f"{spec.max_gpus} GPUs are over {GPUS_MAX}"
     if not isfinite(spec.priority):
         yield "priority", "it must be a finite number"
-    for field in ("batch_size", "cpus", "memory_bytes", "duration_s", "grace_s", "begin_s"):
+    for field in (
+        *("batch_size", "cpus", "memory_bytes"),
+        *("duration_s", "restart_s", "grace_s", "begin_s"),
+    ):
         value = getattr(spec, field)
         if not 0 <= value < float("inf"):
             yield field, "it must be a finite number, not below 0"
     for field in ("time_limit_s", "deadline_s"):
         if not getattr(spec, field) > 0:
             yield field, "it must be above 0"
-    for field in ("duration_s", "grace_s", "begin_s"):
+    for field in ("duration_s", "restart_s", "grace_s", "begin_s"):
         if getattr(spec, field) > SECONDS_MAX:
             yield field, f"it must not be over {SECONDS_MAX:g} seconds"
     if spec.ntasks < 0:

@@ -23,3 +23,5 @@ class Submission:
     def __post_init__(self) -> None:
         if len(set(self.array)) != len(self.array) or min(self.array, default=0) < 0:
             raise ValueError("the indices of an array are distinct and not below zero")
+        if self.spec.terminal and self.array:
+            raise ValueError("an interactive job is one job, and no array")

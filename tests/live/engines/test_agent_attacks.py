@@ -13,6 +13,7 @@ from random import Random
 import pytest
 
 from dovetail.live.edges.protocols import Incoming
+from dovetail.live.edges.wall_clock import WallClock
 from dovetail.live.engines.agent_server import LINKS_MAX
 from dovetail.live.engines.local_engine import LocalEngine, control_socket, worker_socket
 from dovetail.live.engines.worker_hub import STRANGERS_MAX
@@ -53,7 +54,7 @@ def test_the_agent_outlives_what_is_said_on_its_sockets_and_answers_its_controll
     engine, rng, kept = LocalEngine("local:1", home), Random(4), list[socket.socket]()
     engine.start_agents()
     come: list[Incoming] = []
-    post = engine.connect(come.append)
+    post = engine.connect(come.append, WallClock())
     log = (home / "nodes" / "agent.log").read_text()
     agents = re.search(r"process (\d+)", log)
     assert agents is not None

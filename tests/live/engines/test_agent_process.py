@@ -18,6 +18,7 @@ import pytest
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges.protocols import Incoming, NodeLost
+from dovetail.live.edges.wall_clock import WallClock
 from dovetail.live.emulation.synthetic import SyntheticSpec
 from dovetail.live.engines.local_engine import LocalEngine, is_running
 from dovetail.live.engines.worker_hub import HELLO_WITHIN_S
@@ -66,7 +67,7 @@ class Caller:
         self.engine = LocalEngine(text, home, given)
         self.engine.start_agents()
         self.come: queue.Queue[Incoming] = queue.Queue()
-        self.post = self.engine.connect(self.come.put)
+        self.post = self.engine.connect(self.come.put, WallClock())
 
     def __enter__(self) -> "Caller":
         self.send(hail=InventoryRequest(self.epoch))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dovetail.core.errors import InputError
-from dovetail.live.engines import containers, keeper
+from dovetail.live.engines import containers, keeper_container
 from dovetail.live.engines.cgroup import MEMORY, SHARE, ControlGroups
 from dovetail.live.engines.containers import Containers, ContainerSpec, apptainer, podman
 from dovetail.live.engines.devices import Devices, slots
@@ -27,6 +27,19 @@ from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, LaunchError, StartD
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.site import SiteSettings
 from dovetail.wire.spec import Mount
+from dovetail.wire.terminal import (
+    DONE,
+    ERROR_OUTPUT,
+    EXIT,
+    INPUT,
+    INPUT_END,
+    OUTPUT,
+    Attach,
+    attach,
+    exit_of,
+    frame,
+)
+from keeper_line import line_of
 from patience import FOR_EVER_S, until
 from podman_here import MOUNTS, podman_here
 from podman_here import containers as listed
@@ -332,11 +345,53 @@ def test_a_container_finds_the_socket_of_a_later_agent(tmp_path: Path) -> None:
     assert (door / "agent.sock").samefile(agent) and [*door.iterdir()] == [door / "agent.sock"]
 
 
+def test_an_interactive_program_in_a_container_has_a_terminal_of_the_clients_size(
+    folder: Path, rootfs: Path
+) -> None:
+    with closing(launcher_in(folder)) as launcher:
+        program = "echo ready; read word; echo $word; stty size; exit 7"
+        start(launcher, order(folder, rootfs, "sh", "-c", program, terminal="pty"))
+        place = launcher.terminal(7, 0)
+        assert place is not None
+        line = line_of(place).say(attach(Attach(b"k" * 16, 0, 31, 97)))
+        said = b""
+        while b"ready" not in said:
+            said += line.until(OUTPUT).content
+        line.say(frame(INPUT, b"typed\n"))
+        while (found := line.until(OUTPUT, EXIT)).kind == OUTPUT:
+            said += found.content
+        line.say(frame(DONE)).link.close()
+        assert exit_of(found.content) == 7
+        # Typed keys are echoed once: by the terminal inside, while the one outside is raw.
+        assert said.split() == [b"ready", b"typed", b"typed", b"31", b"97"]
+        assert end_of(launcher) == WorkerExit(7, 0, 7)
+
+
+@pytest.mark.slow
+def test_an_interactive_program_in_a_container_has_two_outputs_and_the_end_of_its_input(
+    folder: Path, rootfs: Path
+) -> None:
+    with closing(launcher_in(folder)) as launcher:
+        program = "cat; echo bad >&2"
+        start(launcher, order(folder, rootfs, "sh", "-c", program, terminal="pipes"))
+        place = launcher.terminal(7, 0)
+        assert place is not None
+        line = line_of(place).say(attach(Attach(b"k" * 16, 0)))
+        line.say(frame(INPUT, b"some\n"), frame(INPUT_END))
+        said = {OUTPUT: b"", ERROR_OUTPUT: b""}
+        while (found := line.until(OUTPUT, ERROR_OUTPUT, EXIT)).kind != EXIT:
+            said[found.kind] += found.content
+        line.say(frame(DONE)).link.close()
+        assert exit_of(found.content) == 0
+        assert said == {OUTPUT: b"some\n", ERROR_OUTPUT: b"bad\n"}
+        assert end_of(launcher) == WorkerExit(7, 0, 0)
+
+
 def test_a_runtime_that_hangs_does_not_keep_the_end_of_a_worker_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "REMOVAL_S", 0.0)
+    monkeypatch.setattr(keeper_container, "REMOVAL_S", 0.0)
     removal = {"removal": [shutil.which("sleep"), FOR_EVER_S], "environment": {}}
     (tmp_path / "order.json").write_text(json.dumps(removal))
     assert not containers.ContainerRelease().is_removing(tmp_path)
-    keeper.remove_container(removal)  # type: ignore[arg-type]
+    keeper_container.remove_container(removal)  # type: ignore[arg-type]

@@ -181,6 +181,9 @@ def test_the_exit_status_is_on_disk_before_orphans_are_killed(
         def run(self, order: object) -> tuple[str, int]:
             return "", 3 << 8
 
+        def finish(self, order: object, code: int) -> None:
+            assert code == 3
+
     def kill_orphans() -> None:
         seen.append(((tmp_path / keeper.STATUS).exists(), (tmp_path / keeper.EXIT).exists()))
 

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from dovetail.core.errors import DovetailError, InputError
+from dovetail.live.engines.joined_engine import JoinSettings
 from dovetail.live.engines.node_file import NodeEntry, read_node_file
+from dovetail.live.engines.shared_engine import engine_of_users
 from dovetail.live.engines.starters.none import NoStarter
 from dovetail.live.engines.starters.ssh import SshStarter, folder_of, start_script
 from dovetail.live.join.word import JoinWord
@@ -235,3 +237,31 @@ def test_fields_of_ssh_are_refused_where_nothing_is_started(tmp_path: Path) -> N
     file.write_text('[[node]]\nname = "n1"\naddress = "10.0.0.1"\n')
     with pytest.raises(InputError, match="started with --engine ssh:FILE"):
         NoStarter(file)
+
+
+def test_a_command_of_the_nodes_own_starts_its_agent_with_the_word_on_its_input(
+    scene: Scene,
+) -> None:
+    own = scene.place / "dovetail-node"
+    own.write_text(f'#!/bin/sh\ncat >{scene.place}/got\necho "$#" >{scene.place}/words\n')
+    own.chmod(0o700)
+    starter = scene.starter(folder="", command="", start=str(own))
+    starter.start("n1", scene.word)
+    assert (scene.place / "got").read_text() == scene.word.read_text()
+    assert (scene.place / "words").read_text() == "0\n", "what it does is the node's own word"
+    own.write_text("#!/bin/sh\necho 'a password is required' >&2; exit 1\n")
+    assert "a password is required" in scene.failure(folder="", command="", start=str(own))
+    starter.close(end=True)
+    with pytest.raises(InputError, match="leave out folder, command"):
+        scene.starter(start=str(own))
+
+
+def test_agents_of_several_users_are_not_started_as_whom_the_controller_logs_in_as(
+    scene: Scene, tmp_path: Path
+) -> None:
+    scene.starter()
+    with pytest.raises(InputError, match="node 1: the agent of several users is root's"):
+        engine_of_users(f"ssh:{scene.place / 'nodes.toml'}", tmp_path, JoinSettings())
+    for engine in ("slurm", "ray:10.0.0.1:6379"):
+        with pytest.raises(InputError, match="serves its owner"):
+            engine_of_users(engine, tmp_path, JoinSettings())

@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
 from accounts import Accounts, accounts, as_user
 from dovetail.live.access.user_entry import UserEntry
-from dovetail.live.access.user_list import UserList
 from dovetail.live.engines import worker_user
 from dovetail.live.engines.agent_server import AgentServer
-from dovetail.live.engines.cgroup import ControlGroups
+from dovetail.live.engines.agent_terminals import keeper_of
 from dovetail.live.engines.controller_links import LocalLinks
-from dovetail.live.engines.devices import slots
-from dovetail.live.engines.local import LocalNodes
 from dovetail.live.engines.output_bound import shorten
 from dovetail.live.engines.processes import OUT_OF_MEMORY
-from dovetail.live.engines.user_processes import UserJobs, UserProcessSettings
-from dovetail.live.node.transport import EventLoop
-from dovetail.wire.agent import AgentOrder, AgentReport, EndWorker, StartWorker, WorkerEnded
+from dovetail.live.node.transport import EventLoop, LinkTerminal
+from dovetail.wire.agent import AgentOrder, EndWorker
+from dovetail.wire.connection import LineConnection
+from dovetail.wire.terminal import DONE, FROM_KEEPER, OUTPUT, Attach, FrameBuffer, attach, frame
 from dovetail.wire.worker import FROM_WORKER, Hello
-from patience import until
-
-NO_GROUPS = ControlGroups(0, None, None)
+from patience import PATIENCE_S, until
+from user_scene import Scene, user_scene
 
 
 @pytest.fixture(scope="module")
@@ -42,103 +37,15 @@ def people() -> Iterator[Accounts]:
         yield made
 
 
-class Scene:
-    """An agent that is root, and the folders that it shares with users."""
-
-    def __init__(self, home: Path, people: Accounts) -> None:
-        self.home, self.people = home, people
-        self.jobs = home / "jobs"
-        self.log: list[str] = []
-        self.users = UserList(
-            Path("users.toml"), people.service, frozenset((people.ann.name, people.bob.name))
-        )
-        self.jobs.mkdir(mode=0o711)
-        (home / "agent").mkdir(mode=0o711)
-        self.loop = EventLoop()
-        user_jobs = UserJobs(lambda: self.users, self.jobs, self.log.append)
-        self.nodes = LocalNodes(
-            [home / "agent" / "0"],
-            [slots(2)],
-            self.loop,
-            lambda: 0.0,
-            NO_GROUPS,
-            settings=partial(UserProcessSettings, user_jobs),
-        )
-        self.ended: dict[int, WorkerEnded] = {}
-        self._job = 0
-
-    def order(self, user: str, script: str, **fields: object) -> StartWorker:
-        self._job += 1
-        own = self.jobs / str(self._job)
-        given = {
-            "command": ("/bin/sh", str(own / "script")),
-            "folder": str(own),
-            "output": str(own / "output.log"),
-            "workdir": "/",
-            "user": user,
-            "script": script,
-            **fields,
-        }
-        return StartWorker(self._job, 0, 0, 0, **given)  # type: ignore[arg-type]
-
-    def start(self, order: StartWorker) -> None:
-        self._hear(self.nodes.handle(0, AgentOrder(1, start=order), 0.0))
-
-    def run(self, user: UserEntry, script: str, **fields: object) -> str:
-        """Returns what the script of a user's job wrote to the folder of that job."""
-        order = self.order(user.name, script, **fields)
-        self.end(order)
-        output = Path(order.folder, "output.log")
-        return output.read_text() if output.exists() else ""
-
-    def end(self, order: StartWorker) -> WorkerEnded:
-        """Starts a worker, and returns its end."""
-        self.start(order)
-        until(lambda: self.turn() or order.job in self.ended)
-        return self.ended[order.job]
-
-    def turn(self) -> None:
-        self.loop.wait(0.02)
-        self._hear(self.nodes.tick(0.0))
-
-    def _hear(self, reports: list[AgentReport]) -> None:
-        self.ended.update({r.ended.job: r.ended for r in reports if r.ended is not None})
-
-    def worker_pid(self, job: int) -> int:
-        """Returns the process of a worker, once its program runs."""
-        pid = 0
-
-        def found() -> bool:
-            nonlocal pid
-            self.turn()
-            kept = self.nodes._launchers[0]._kept.get((job, 0))
-            if kept is None or kept.child is None:
-                return False
-            children = Path(f"/proc/{kept.child.pid}/task/{kept.child.pid}/children").read_text()
-            pid = int(children.split()[0]) if children.split() else 0
-            return pid > 0 and b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes()
-
-        until(found)
-        return pid
+@pytest.fixture
+def scene(people: Accounts) -> Iterator[Scene]:
+    with user_scene(people) as made:
+        yield made
 
 
 @pytest.fixture
-def home() -> Iterator[Path]:
-    # Not below the folder of pytest, which is root's alone.
-    folder = Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def scene(home: Path, people: Accounts) -> Iterator[Scene]:
-    made = Scene(home, people)
-    yield made
-    made.nodes.end_all(0.0, 0.0)
-    until(lambda: made.turn() or not made.nodes.alive)
-    made.nodes.close()
-    made.loop.close()
+def home(scene: Scene) -> Path:
+    return scene.home
 
 
 def test_a_job_runs_as_its_submitter_in_their_groups_with_no_way_back(scene: Scene) -> None:
@@ -156,6 +63,47 @@ def test_a_job_runs_as_its_submitter_in_their_groups_with_no_way_back(scene: Sce
     assert f"/ {ann.name} {ann.name}" in said
     inherited = {line.partition("=")[0] for line in said.splitlines() if "=" in line}
     assert not {"SUDO_USER", "MAIL", "PYTHONPATH", "DOVETAIL_DATA"} & inherited
+
+
+def test_the_terminal_of_an_interactive_job_is_its_users(scene: Scene) -> None:
+    """Root holds the other end, and the socket at which the client comes in is root's alone."""
+    ann = scene.people.ann
+    command = ("sh", "-c", "id -un; stat -c '%U %a' $(tty); echo ends")
+    order = scene.order(ann.name, "", command=command, terminal="pty", output="")
+    scene.start(order)
+    frames, said = FrameBuffer(FROM_KEEPER), b""
+    ours = None
+    give_up_s = monotonic() + PATIENCE_S
+    while b"ends" not in said:
+        assert monotonic() < give_up_s
+        scene.turn()
+        if ours is None:
+            # Again until its keeper listens: the controller does the same.
+            ours, theirs = socket.socketpair()
+            ours.settimeout(0.1)
+            ours.sendall(attach(Attach(b"k" * 16, 0)))
+            scene.nodes.open_terminal(LinkTerminal(0, order.job, 0), LineConnection(theirs))
+        piece = b""
+        with suppress(ConnectionResetError):
+            try:
+                piece = ours.recv(1 << 16)
+            except TimeoutError:
+                continue
+        frames.add(piece)
+        if not piece:
+            ours.close()
+            ours = None
+        while (found := frames.take()) is not None:
+            said += found.content if found.kind == OUTPUT else b""
+    assert ours is not None
+    ours.sendall(frame(DONE))
+    assert said.split() == [ann.name.encode(), ann.name.encode(), b"600", b"ends"]
+    place = scene.home / "agent" / "0" / "workers" / f"{order.job}-0"
+    for user in (ann, scene.people.bob):
+        assert "Permission denied" in as_user(user, lambda: keeper_of(place))
+    until(lambda: scene.turn() or order.job in scene.ended)
+    ours.close()
+    assert scene.ended[order.job].exit_code == 0
 
 
 def test_a_worker_cannot_become_root_again(scene: Scene) -> None:

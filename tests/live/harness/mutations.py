@@ -13,7 +13,6 @@ import pytest
 from dovetail.core.units import NEVER_S
 from dovetail.live.controller.leases import Leases
 from dovetail.live.controller.live_jobs import LiveJob
-from dovetail.live.controller.node_loss import NodeLoss
 from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.controller.timers import Timer
 from dovetail.live.node.agent_worker import AgentWorker
@@ -108,15 +107,8 @@ def a_node_is_missed_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NodeMonitor, "mark_up", unwatched)
 
 
-def gone_is_believed_at_once(patch: pytest.MonkeyPatch) -> None:
-    def take(loss: NodeLoss, node: int) -> None:
-        if not loss.monitor.nodes[node].is_down:
-            loss.declare_down(node)
-            loss.monitor.watch(node)
-        loss.monitor.mark_gone(node)
-        loss.leases.release(node)
-
-    patch.setattr(NodeLoss, "take_gone", take)
+def a_new_agent_is_as_the_one_before(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(NodeMonitor, "_survey_anew", NodeMonitor._renew)
 
 
 MUTATIONS: dict[str, Mutation] = {
@@ -130,5 +122,5 @@ MUTATIONS: dict[str, Mutation] = {
     "absence proves an end": absence_proves_an_end,
     "a number starts again": a_number_starts_again,
     "a node is missed once": a_node_is_missed_once,
-    "gone is believed at once": gone_is_believed_at_once,
+    "a new agent is as the one before": a_new_agent_is_as_the_one_before,
 }

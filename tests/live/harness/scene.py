@@ -106,7 +106,7 @@ class Scene:
         self._inbox: VirtualInbox | None = None
         self._intake: Intake | None = None
         self._world: LiveWorld | None = None
-        self._begun_s = 0.0
+        self._begun_s = self._ahead_s = 0.0
         self._silent_s: dict[int, float] = {}
         self._trouble_s = 0.0
         self._down_s: float | None = None
@@ -182,6 +182,7 @@ class Scene:
             rules=self._rules,
         )
         self._inbox, self._world, self._begun_s = inbox, world, self.line.now
+        self._ahead_s = ahead_s
         self._intake = Intake(database, clock=clock, cluster=self.cluster, put=inbox.put)
         try:
             run(world, self.policy, memory=world.memory)
@@ -265,7 +266,7 @@ class Scene:
                 fault.node, until_s
             )
         elif fault.kind == GONE_IN_ERROR:
-            self._say_gone(fault.node)
+            self._say_gone(fault.node, self.line.now)
         elif fault.kind == "disk full":
             self.points.disk_full = True
             self.line.at(until_s, self._disk_mended)
@@ -279,7 +280,8 @@ class Scene:
             self.floor.reboot(fault.node)
             is_late = fault.kind == GONE_LATE
             said_s = fault.pick + is_late * fault.lasts_s
-            self.line.after(said_s, lambda: self._say_gone(fault.node))
+            asked_s = until_s if is_late else self.line.now + said_s
+            self.line.after(said_s, lambda: self._say_gone(fault.node, asked_s))
             # After its word is given the starter brings the node up again, empty; or before.
             boots_s = until_s + (not is_late) * fault.pick
             self.line.at(boots_s, lambda: self.floor.boot(fault.node))
@@ -315,9 +317,9 @@ class Scene:
             if state != "down":
                 self.truth.breach(f"node {node} is {state}, and silent for {silent_s:g} s")
 
-    def _say_gone(self, node: int) -> None:
+    def _say_gone(self, node: int, asked_s: float) -> None:
         if self._inbox is not None:
-            self._inbox.put(NodeGone(node))
+            self._inbox.put(NodeGone(node, asked_s + self._ahead_s))
 
     def _befall_worker(self, fault: Fault) -> None:
         alive = self.floor.alive()

@@ -295,6 +295,19 @@ def _weather(rng: Random) -> Weather:
     )
 
 
+def restarting(tale: Story) -> Story:
+    """Returns a story in which programs with checkpoints of their own are resized by restarts."""
+    rng = Random(f"restarting {tale.seed}")
+    submissions = []
+    for one in tale.submissions:
+        if one.tasks == 1 and rng.random() < 0.8:
+            most = max(4, one.max_gpus)
+            one = replace(one, kind="restarting", min_gpus=1, max_gpus=most, exit_code=0)
+        submissions.append(one)
+    policy = rng.choice(("max-min", "afs-p:unit-s=20", "afs-l", "optimus", "themis:lease=15"))
+    return replace(tale, policy=policy, submissions=tuple(submissions))
+
+
 def interrupted(seed: int) -> Story:
     """Returns a story in which agents are stopped while controllers are killed.
 

@@ -16,6 +16,8 @@ from dovetail.live.edges.virtual_time import Timeline
 from dovetail.wire.spec import Dependency, JobSpec
 from dovetail.wire.submission import Submission as Submitted
 
+RESTART_S = 1.0
+"""What a restart costs a program with checkpoints of its own: enough to be weighed."""
 GRACE_S = 2.0
 AGAIN_S = 0.7
 """A user whose request was not answered asks again after so long."""
@@ -122,7 +124,7 @@ class Users:
         before = self.promises.numbers.get(i - 1)
         after = (Dependency(s.after, before),) if s.after and before is not None else ()
         trains = s.kind == "elastic"
-        plain = s.kind == "plain"
+        plain = s.kind == "plain" or (s.kind == "restarting" and s.min_gpus == s.max_gpus)
         least, most = (s.gpus, s.gpus) if plain else (s.min_gpus, s.max_gpus)
         work = ("train", s.duration_s, s.gpus) if trains else ("work", s.duration_s, s.exit_code)
         return JobSpec(
@@ -141,6 +143,7 @@ class Users:
             shareable=True,
             grace_s=GRACE_S,
             trains=trains,
+            restart_s=RESTART_S if s.kind == "restarting" and least < most else 0.0,
             # Of the others every second has one process with all of its GPUs.
             ntasks=s.gpus if plain and i % 2 == 0 else 0,
         )

@@ -20,7 +20,7 @@ from dovetail.live.join.word import CLIENT, JoinWord
 from dovetail.live.node.transport import TO_AGENTS, Addressed
 from dovetail.wire.agent import REPORTS, AgentReport, Heartbeat
 from dovetail.wire.connection import LineConnection
-from dovetail.wire.join import ENTRANCES, Enter, Join
+from dovetail.wire.join import ENTRANCES, CarryTerminal, Enter, Join
 from gate_scene import DEVICES
 from patience import PATIENCE_S
 from random_messages import random_message
@@ -129,6 +129,8 @@ def stranger(rng: Random, gate: GateProcess, kept: list[socket.socket]) -> None:
                 wrong_values(rng),
                 ENTRANCES.encode(Enter("0", gate.identity.secret_of("n1"))),
                 ENTRANCES.encode(Join(4, "0", CLIENT, "é", "b", DEVICES)),
+                ENTRANCES.encode(random_message(rng, CarryTerminal)),
+                ENTRANCES.encode(CarryTerminal("0", "n2", gate.identity.secret_of("n2"), "0" * 32)),
             ]
         )
     )

@@ -28,7 +28,7 @@ from dovetail.live.join.word import JoinWord
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.job_output import check_output
 from dovetail.live.system.bounded_wait import BoundedWait
-from dovetail.wire.join import ANSWERS, ENTRANCES, Join, JoinRefused, NodeDevices, Welcome
+from dovetail.wire.join import ANSWERS, ENTRANCES, Join, JoinRefused, NodeDevices
 from dovetail.wire.spec import JobSpec
 from patience import until
 
@@ -182,19 +182,6 @@ def test_a_check_that_was_not_asked_for_is_refused(door: Door, second: str) -> N
     answer = ANSWERS.decode(lines.read_line(10.0) or b"")
     link.close()
     assert isinstance(answer, JoinRefused)
-
-
-def test_an_agent_of_the_version_before_is_not_asked(door: Door) -> None:
-    from dovetail.live.join.gate_stream import called
-    from dovetail.wire.connection import LineConnection
-
-    word = JoinWord.read(door.word)
-    link = called(word.host, word.port, word.fingerprint, 10.0)
-    lines = LineConnection(link)
-    lines.send(ENTRANCES.encode(Join(3, "0", "n1", word.secret, "a", DEVICES)))
-    answer = ANSWERS.decode(lines.read_line(10.0) or b"")
-    link.close()
-    assert isinstance(answer, Welcome)
 
 
 # Later on.

@@ -7,7 +7,7 @@ import signal
 from types import SimpleNamespace
 from typing import Any
 
-from dovetail.live.serving.serve import saving_on_term
+from dovetail.live.serving.save_on_term import saving_on_term
 from patience import until
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from dovetail.core.errors import InputError
 from dovetail.live.client.client import Client
-from dovetail.live.serving.serve import UpRequest, check
+from dovetail.live.serving.serve import check
+from dovetail.live.serving.up_request import UpRequest
 
 
 @pytest.mark.parametrize("engine", ["local:1", "emulated:2x2"])

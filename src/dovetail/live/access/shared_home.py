@@ -51,12 +51,12 @@ class SharedHome:
         try:
             self.home.mkdir(mode=SEEN_BY_ALL, parents=True, exist_ok=True)
             for above in (self.home, *self.home.parents):
-                _check_roots(above)
+                check_roots(above)
             self.home.chmod(SEEN_BY_ALL)
             for folder in (self.agent, self.agent / "nodes", self.jobs):
-                _make(folder, PASSED_BY_ALL, ROOT, ROOT)
-            _make(self.controller, OWNER_ONLY, controller.uid, controller.gid)
-            _make(self.run, SEEN_BY_ALL, controller.uid, controller.gid)
+                make_for(folder, PASSED_BY_ALL, ROOT, ROOT)
+            make_for(self.controller, OWNER_ONLY, controller.uid, controller.gid)
+            make_for(self.run, SEEN_BY_ALL, controller.uid, controller.gid)
             link = self.home / SOCKET
             if not link.is_symlink():
                 link.symlink_to(Path(self.run.name, SOCKET))
@@ -74,7 +74,7 @@ class SharedHome:
                 )
 
 
-def _check_roots(folder: Path) -> None:
+def check_roots(folder: Path) -> None:
     """Raises InputError if others than root may put links into a folder that root passes."""
     seen = folder.stat()
     writable = seen.st_mode & 0o022 and not seen.st_mode & stat.S_ISVTX
@@ -84,7 +84,8 @@ def _check_roots(folder: Path) -> None:
         )
 
 
-def _make(folder: Path, mode: int, uid: int, gid: int) -> None:
+def make_for(folder: Path, mode: int, uid: int, gid: int) -> None:
+    """Makes a folder, if it is not there, with this mode and owner. Raises OSError."""
     folder.mkdir(mode=OWNER_ONLY, exist_ok=True)
     # By descriptor, so that a link in its place is refused and never followed.
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from dovetail.live.server.messages.output import Logs, LogsReply
     from dovetail.live.server.messages.reason import ExplainReply
     from dovetail.live.server.messages.tenants import TenantList
+    from dovetail.live.server.messages.terminal import AttachReply
     from dovetail.live.server.messages.tracking import JobState
     from dovetail.live.server.requests import Question
     from dovetail.wire.spec import JobSpec
@@ -253,6 +254,28 @@ class Client:
                 if piece.end:
                     return
         raise ConnectionBroken
+
+    def attach(self, job: int | str) -> tuple[AttachReply, Stream | None, bytes]:
+        """Returns the connection for the terminal of a job, and what came in on it.
+
+        None if the job is over. A connection that breaks is the caller's to open again.
+        """
+        from dovetail.live.server.messages.terminal import AttachReply, AttachTerminal
+
+        connection = self._connected()
+        try:
+            connection.send(self._line(AttachTerminal(str(job))), REMOTE_S)
+            line = connection.read_line(REMOTE_S)
+            if line is None:
+                raise ConnectionBroken
+            reply = _accepted(line, AttachReply)
+        except BaseException:
+            connection.close()
+            raise
+        if reply.over:
+            connection.close()
+            return reply, None, b""
+        return reply, *connection.detach()
 
     def states(self, *jobs: int | str) -> tuple[JobState, ...]:
         """Returns the states of jobs; an array stands for all its tasks."""

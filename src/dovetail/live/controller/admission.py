@@ -163,7 +163,7 @@ class Admission:
             if request.verb == "requeue":
                 self._revive(request.job)
         elif request.verb == "cancel":
-            detail = "cancelled by its owner"
+            detail = request.argument or "cancelled by its owner"
             self.terminations.end(job, Transition.CANCELLED, reason="", detail=detail)
         elif request.verb == "requeue":
             if job.record.state is State.COMPLETING:

@@ -21,6 +21,7 @@ from dovetail.live.workers.gang_events import (
     GangFormed,
     GangStalled,
     GangVacated,
+    LeavingTimeout,
     NoTrainJob,
 )
 from dovetail.wire.agent import WorkerEnded
@@ -56,6 +57,9 @@ class GangEventHandler:
                     self._train_job_missing(job)
                 case GangStalled():
                     self.terminations.stalled(job, event.silent_s)
+                case LeavingTimeout():
+                    killed = replace(job.record, grace_kills=job.record.grace_kills + 1)
+                    self.jobs.write(job, killed)
                 case GangVacated():
                     self.terminations.vacated(job)
                 case WorkerEnded():
@@ -97,7 +101,7 @@ class GangEventHandler:
         if job.record.state is State.CONFIGURING:
             self.jobs.move(job, Transition.STARTED)
         if job.running_s == NEVER_S:
-            if not job.uses_train_protocol:
+            if not job.spec.keeps_progress:
                 # It begins anew, and what it ran before is lost: its limit is for this run.
                 self.jobs.write(job, replace(job.record, ran_s=0.0))
             # From its first program on, not from its placement: starting may take long.
@@ -119,7 +123,7 @@ class GangEventHandler:
             # Until now its progress stood still, whatever the tables assumed for the start.
             job.starting = False
             self.tables.measure(row, job.placed_done_s, rate)
-        elif whole and rate != self.tables.state.rate[row]:
+        elif whole and (self.tables.is_expanding(row) or rate != self.tables.state.rate[row]):
             self.tables.switch(row, rate)
 
     def _train_job_missing(self, job: LiveJob) -> None:

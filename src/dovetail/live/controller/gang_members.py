@@ -20,6 +20,7 @@ from dovetail.live.jobs.lifecycle import State, Transition
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.workers.gpu_assignment import Gpu
 from dovetail.live.workers.worker_state import Desired
+from dovetail.wire.spec import JobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class GangMembers:
     def assign(self, job: LiveJob, placement: Placement, gpus: Sequence[Gpu]) -> None:
         """Assigns GPUs to the workers of a job, and new numbers to workers on new GPUs.
 
-        A plain program has one worker for each task, an elastic one has one for each GPU.
+        A plain program has one worker for each task, an elastic one has one for each GPU, or for
+        each node if it starts others itself.
         """
         record = job.record
         # A worker that keeps its GPU keeps its number, and so trains on.
@@ -44,12 +46,11 @@ class GangMembers:
         starts_anew = not job.uses_train_protocol and tuple(before) != tuple(gpus)
         began = job.gang is not None and job.gang.roster.has_begun
         number, members = record.next_worker, []
-        each = 1 if job.uses_train_protocol else len(gpus) // job.spec.tasks
         for rank, (node, gpu) in enumerate(gpus):
             worker = before.get((node, gpu), -1)
             if starts_anew or worker < 0:
                 # A task with several GPUs is one worker, the member of all of them.
-                number += rank % each == 0
+                number += _begins_worker(job.spec, gpus, rank)
                 worker = number - 1
             members.append(GangMember(worker, node, gpu))
         job.replacements = ()
@@ -155,7 +156,7 @@ class GangMembers:
             if wanted is not None and wanted.memory_bytes != bound:
                 self.gangs.of(job).want(replace(wanted, memory_bytes=bound), self.tables.now)
                 self.gangs.touch(job)
-            self.tables.retime(row, self.gpus.speed(row, placement))
+            self.tables.retime(row, self.gpus.speed(row, self.tables.training(row, placement)))
 
     def stop_clock(self, job: LiveJob) -> None:
         """Adds the time since a job began to run to its record, now that it has stopped."""
@@ -165,3 +166,11 @@ class GangMembers:
         job.running_s, job.replacements = NEVER_S, ()
         self.timers.drop(Timer.TIME_LIMIT, job.number)
         self.timers.drop(Timer.REPLACEMENTS, job.number)
+
+
+def _begins_worker(spec: JobSpec, gpus: Sequence[Gpu], rank: int) -> bool:
+    """Returns whether the GPU at a rank is the first of another worker of the job."""
+    if spec.starts_per_node:
+        return rank == 0 or gpus[rank][0] != gpus[rank - 1][0]
+    each = 1 if spec.keeps_progress else len(gpus) // spec.tasks
+    return rank % each == 0

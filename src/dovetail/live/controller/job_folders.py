@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable
 
 from dovetail.live.controller.launches import launcher_in
 from dovetail.live.edges.protocols import Journal, JournalEntry, StoreError
@@ -31,15 +32,23 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 class JobFolders:
     """Makes launches, and is the journal of the controller: a write first makes owed folders."""
 
-    def __init__(self, folder: Folder, journal: Journal, *, ships: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        journal: Journal,
+        *,
+        ships: bool = False,
+        uid_of: Callable[[str], int] = lambda user: -1,
+    ) -> None:
         self._folder, self._journal = folder, journal
-        self._launch = launcher_in(folder.jobs, ships=ships, has_users=folder.has_users)
+        owned = folder.owned_by_users
+        self._launch = launcher_in(folder.jobs, ships=ships, owned_by_users=owned, uid_of=uid_of)
         self._owed: dict[int, JobSpec] = {}
         self._stranded: dict[int, frozenset[int]] = {}
 
     def launch(self, number: int, spec: JobSpec) -> StartWorker:
         """Returns the launch of a job; its folder and script are there before it is used."""
-        if self._folder.has_users:
+        if self._folder.owned_by_users:
             # The agent makes it for its owner, and the script in it.
             return self._launch(number, spec)
         try:
@@ -62,7 +71,9 @@ class JobFolders:
                     raise StoreError(why) from None
                 LOG.error("the folder of job %d cannot be written: %s", number, error.strerror)
             del self._owed[number]
-        records = [record for record in entry.records if record.lineage]
+        # Lineages in a folder of its submitter are begun by the agent, too.
+        ours = not self._folder.owned_by_users
+        records = [record for record in entry.records if record.lineage and ours]
         begun = [record for record in records if self._draft(record)]
         self._journal.write(entry)
         for record in begun:

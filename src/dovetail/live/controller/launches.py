@@ -10,20 +10,25 @@ from dovetail.live.jobs.job_environment import environment_of
 from dovetail.live.jobs.output_path import output_of
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.spec import EACH_GPU, JobSpec
+from dovetail.wire.torchrun import without_sizes
 
 SHELL = ("/bin/sh",)
 """The interpreter of a script whose first line has none."""
 
 
 def launcher_in(
-    folder: Path, *, ships: bool = False, has_users: bool = False
+    folder: Path,
+    *,
+    ships: bool = False,
+    owned_by_users: bool = False,
+    uid_of: Callable[[str], int] = lambda user: -1,
 ) -> Callable[[int, JobSpec], StartWorker]:
     """Returns the function that makes launches; `folder` has a folder for each job by number.
 
     With `ships` nodes have folders of their own instead, and files travel.
 
-    A script is the file `script` there, run by the interpreter of its first line. With users its
-    text travels, since the folder is its owner's.
+    A script is the file `script` there, run by the interpreter of its first line. Its text travels
+    if folders are owned by users. `uid_of` is the uid of a user here, -1 where nobody asks.
     """
 
     def launch(number: int, spec: JobSpec) -> StartWorker:
@@ -41,14 +46,17 @@ def launcher_in(
             trains=spec.trains or spec.paced,
             grace_s=spec.grace_s,
             user=spec.user,
-            distributed=spec.ntasks == EACH_GPU or spec.tasks > 1,
+            distributed=spec.ntasks == EACH_GPU or spec.tasks > 1 or spec.restarts,
+            per_node=spec.starts_per_node,
             slurm_variables=spec.slurm_variables,
             slurm_ntasks=spec.tasks if spec.ntasks else 0,
             container_image=spec.container_image,
             container_mounts=spec.container_mounts,
             retries=spec.retries,
             ships=ships,
-            script=spec.script if has_users else "",
+            script=spec.script if owned_by_users else "",
+            uid=uid_of(spec.user),
+            terminal=spec.terminal,
         )
 
     return launch
@@ -59,7 +67,7 @@ def command_of(spec: JobSpec, folder: Path) -> tuple[str, ...]:
     if spec.paced:
         return synthetic_spec(spec).command()
     if not spec.script:
-        return spec.command
+        return without_sizes(spec.command) if spec.starts_per_node else spec.command
     return (*interpreter_of(spec.script), str(folder / "script"), *spec.command)
 
 

@@ -97,5 +97,5 @@ class LiveGangs:
 
 def _first_worker(spec: JobSpec, record: JobRecord) -> FirstWorker:
     """Returns the start of a job's workers: with a range of GPUs, one worker starts alone."""
-    ranged = spec.elastic and not spec.paced
+    ranged = spec.elastic and spec.trains and not spec.paced
     return FirstWorker(ranged, alone=spec.min_gpus == 1, spoke=spec.paced or record.spoke)

@@ -58,6 +58,7 @@ class NodeLoss:
             parts = self.leases.may_train_on(job, node)
             smaller = None if parts else self._smaller(job, node)
             if smaller is not None:
+                self.tables.state.expansions.lose(row, {node})
                 plan.shrink(row, smaller)
                 shrunk.append(job)
             else:
@@ -79,16 +80,16 @@ class NodeLoss:
         # Nobody waits for the inventory of a node that is down.
         self.reports.settle()
 
-    def take_gone(self, node: int) -> None:
+    def take_gone(self, node: int, asked_s: float) -> None:
         """Takes the word of whoever started a node that it is dead: nothing there is awaited.
 
-        Of a node that is not silent yet the word may come too late: it may be back already, with
-        new workers. So it counts once nothing was heard after it for `resend_s`.
+        The word may come late, and the node be back already, with new workers. So it counts if
+        nothing was heard since it was asked for, and nothing is heard for `resend_s` after that.
         """
-        if not 0 <= node < len(self.monitor.nodes):
+        if not 0 <= node < len(self.monitor.nodes) or self.monitor.is_heard_since(node, asked_s):
             return
         if not self.monitor.nodes[node].is_down:
-            self.monitor.doubt(node)
+            self.monitor.doubt(node, asked_s)
             return
         self.monitor.mark_gone(node)
         self.leases.release(node)
@@ -97,7 +98,7 @@ class NodeLoss:
         """Declares a node down that was silent for too long, or is gone and is heard no more."""
         if self.monitor.is_doubted(node):
             self.declare_down(node)
-            self.take_gone(node)
+            self.take_gone(node, self.monitor.nodes[node].doubted_s)
         elif self.monitor.is_overdue(node):
             self.declare_down(node)
         self.monitor.watch(node)
@@ -115,7 +116,7 @@ class NodeLoss:
     def _shrink(self, job: LiveJob) -> None:
         """Trains a job on with the GPUs that the plan leaves to it."""
         placement = self.tables.state.plan.placed[job.row]
-        rate = self.gpus.speed(job.row, placement)
+        rate = self.gpus.speed(job.row, self.tables.training(job.row, placement))
         self.tables.shrink(job.row, placement, rate)
         self.members.keep(job, placement)
 

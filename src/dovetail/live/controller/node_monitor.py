@@ -39,8 +39,8 @@ class NodeHealth:
     answers request `inventory_min` or a later one.
 
     `beat` is the last heartbeat, which is answered if the node has a lease. A node that is down is
-    lost at `lost_s`: from then on none of its workers lives any more. At `doubted_s` it was said
-    to be gone, and was not down.
+    lost at `lost_s`: from then on none of its workers lives any more. At `doubted_s` it was gone,
+    as was said when it was not down.
     """
 
     heard_s: float
@@ -192,26 +192,29 @@ class NodeMonitor:
         health = self.nodes[node]
         return not health.is_down and self._tables.now >= self._dead_s(health)
 
-    def doubt(self, node: int) -> None:
-        """Notes that a node is said to be gone which is not down."""
-        self.nodes[node].doubted_s = self._tables.now
+    def is_heard_since(self, node: int, asked_s: float) -> bool:
+        """Returns whether a sign of life of a node came since a time."""
+        return self.nodes[node].heard_s >= asked_s
+
+    def doubt(self, node: int, asked_s: float) -> None:
+        """Notes that a node which is not down was said to be gone at a time."""
+        self.nodes[node].doubted_s = asked_s
         self.watch(node)
 
     def is_doubted(self, node: int) -> bool:
-        """Returns whether a node is said to be gone and was not heard since then, for a while."""
+        """Returns whether a node was said to be gone and was not heard since then, for a while."""
         health = self.nodes[node]
-        is_silent = not health.is_down and health.heard_s <= health.doubted_s < NEVER_S
-        return is_silent and self._tables.now >= self._believed_s(health.doubted_s)
+        return not health.is_down and self._tables.now >= self._believed_s(node)
 
-    def _believed_s(self, doubted_s: float) -> float:
-        return doubted_s + self._rules.resend_s
+    def _believed_s(self, node: int) -> float:
+        """Returns when a node is believed to be gone, NEVER_S if it was heard since it was said."""
+        doubted_s = self.nodes[node].doubted_s
+        return NEVER_S if self.is_heard_since(node, doubted_s) else doubted_s + self._rules.resend_s
 
     def watch(self, node: int) -> None:
         """Sets the alarm for when a node counts as down if it stays silent."""
         health = self.nodes[node]
-        due = NEVER_S if health.is_down else self._dead_s(health)
-        if self._tables.now < self._believed_s(health.doubted_s) < due:
-            due = self._believed_s(health.doubted_s)
+        due = NEVER_S if health.is_down else min(self._dead_s(health), self._believed_s(node))
         self._timers.set(Timer.NODE_SILENT, node, due)
 
     def _dead_s(self, health: NodeHealth) -> float:
@@ -255,11 +258,22 @@ class NodeMonitor:
         is_late = (
             last is not None and beat.incarnation == last.incarnation and beat.sent_s <= last.sent_s
         )
-        if beat.incarnation and not is_late:
-            self.nodes[node].beat = beat
-            if last is None or beat.incarnation != last.incarnation:
-                # A new agent starts nothing before that.
-                self._renew(node)
+        if not beat.incarnation or is_late:
+            return
+        self.nodes[node].beat = beat
+        if last is None:
+            self._renew(node)
+        elif beat.incarnation != last.incarnation and self.has_lease(node):
+            self._survey_anew(node)
+
+    def _survey_anew(self, node: int) -> None:
+        """Gives a new agent no lease before it has voided what the agent before it was ordered.
+
+        If its machine was started anew it knows of no worker that ended there, and would obey a
+        late order to start one.
+        """
+        self.nodes[node].is_surveyed, self.nodes[node].inventory_min = False, self._requests + 1
+        self.request_inventory(node)
 
     def _renew(self, node: int) -> None:
         """Renews the lease of a node by answering its last heartbeat, unless the node is down.

@@ -1,8 +1,7 @@
 """Applies a plan: from the changes of a draft to tables, GPU assignment and gangs.
 
-This is the only place where the policy's plan becomes orders. What a placement costs in time is
-in `ClusterState.view.switch_s`, by kind of change (`core.messages.HOW`); `_place` decides which
-kind it is and which part of it a job that trains on need not pay.
+This is the only place where the policy's plan becomes orders. What a placement costs in time, and
+which part of a job trains on meanwhile, is in `ClusterState.begin_switch`.
 """
 
 from __future__ import annotations
@@ -10,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dovetail.core.messages import PREEMPTED, RESIZE
+from dovetail.core.messages import PREEMPTED
 from dovetail.core.plan import Change, Draft
-from dovetail.core.switching import delay_s
 from dovetail.live.controller.gang_members import GangMembers
 from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.leases import Leases
@@ -59,8 +57,8 @@ class PlanApplier:
 
     def _stop(self, job: LiveJob, why: str) -> None:
         """Takes a job off its GPUs; it saves its state first if it can."""
-        # The progress of a plain program is lost, unless it saves by itself.
-        self.tables.preempt(job.row, loses_all=not job.uses_train_protocol, why=why)
+        # The progress of a plain program is lost, unless it has checkpoints of its own.
+        self.tables.preempt(job.row, loses_all=not job.spec.keeps_progress, why=why)
         waiting = replace(job.record, placement=None, members=(), reason="", detail="")
         self.jobs.move(job, Transition.STOPPED, waiting)
         self.members.release(job)
@@ -74,13 +72,9 @@ class PlanApplier:
         assert after is not None
         state, now = self.tables.state, self.tables.now
         how = state.how(change)
-        training, delay = after, delay_s(how, state.view.switch_s[how])
-        if change.before is not None and job.uses_train_protocol:
-            if how == RESIZE:
-                # It trains on with the GPUs it keeps until the others are ready to join.
-                training, delay = change.before.kept_in(after) or after, 0.0
-            # Its workers complete the switch that is under way first, even before a move.
-            delay = max(delay, state.since_s[row] - now)
+        # It trains on with the GPUs it keeps until the others are ready to join.
+        on = change.before is not None and job.uses_train_protocol and not job.spec.restart_s
+        training, delay = state.begin_switch(change, how, begin_s=now, trains_on=on)
         rate = self.gpus.speed(row, training)
         preparing = after.gpus - training.gpus
         self.tables.start(row, after, how=how, rate=rate, delay_s=delay, preparing=preparing)

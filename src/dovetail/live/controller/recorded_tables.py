@@ -45,6 +45,14 @@ class RecordedTables:
         """Returns the progress of a job by now, in solo seconds."""
         return self.state.done_s((row,))[0]
 
+    def training(self, row: int, placement: Placement) -> Placement:
+        """Returns the part of a job's placement that trains now."""
+        return self.state.expansions.training(row, placement)
+
+    def is_expanding(self, row: int) -> bool:
+        """Returns whether a job trains on while others of its GPUs are made ready."""
+        return row in self.state.expansions.shown
+
     # Changes for the policy.
 
     @property
@@ -137,6 +145,7 @@ class RecordedTables:
 
     def switch(self, row: int, rate: float) -> None:
         """Gives a running job the rate of the GPUs that were made ready for it."""
+        self.state.expansions.carry_out(row, self.now)
         self.state.switch(row, rate, 0.0)
         self._log.fact(facts.Switched(self.now, row, rate, self.state.since_s[row]))
 
@@ -144,7 +153,8 @@ class RecordedTables:
         """Gives a running job the part of its GPUs that is left after a node was lost."""
         self.state.settle(row)
         self.state.start(row, placement, rate, 0.0)
-        self._log.fact(facts.Shrunk(self.now, row, placement, rate, self.now))
+        preparing = placement.gpus - self.training(row, placement).gpus
+        self._log.fact(facts.Shrunk(self.now, row, placement, rate, self.now, preparing))
 
     def preempt(self, row: int, *, loses_all: bool, why: str = facts.PREEMPTED) -> None:
         """Takes the GPUs of a job by the policy's order; with `loses_all` its progress too."""

@@ -130,10 +130,10 @@ class Terminations:
         """Takes a job off its GPUs against the policy's will; it waits again.
 
         It goes on from what it saved last, or from where it is if it `saves` now. A synthetic job
-        loses nothing.
+        loses nothing, and one with checkpoints of its own little that anybody knows.
         """
         saved_s: float | None = None
-        if not (saves or job.spec.paced):
+        if not (saves or job.spec.paced or job.spec.restarts):
             # Whether a plain program saved anything is unknown to the controller: it counts from 0.
             saved_s = job.record.saved_s if job.uses_train_protocol else 0.0
         self.tables.evict(job.row, why, saved_s)

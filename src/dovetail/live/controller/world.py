@@ -96,7 +96,7 @@ class LiveWorld:
     ) -> None:
         self._edges = edges
         self._rules = rules = rules or Rules()
-        _set_clock(state, max(recovered.now_s, edges.clock.now()))
+        _make_live(state, max(recovered.now_s, edges.clock.now()))
         epoch, self._jobs = recovered.epoch, (jobs := LiveJobs())
         self._gangs = gangs = LiveGangs(launches, rules, NodeAddresses(dict(enumerate(names))))
         self._log = log = InstantLog(jobs, state)
@@ -285,7 +285,7 @@ class LiveWorld:
                     # Silence decides; a broken connection may be back in a moment.
                     pass
                 case NodeGone():
-                    self._node_loss.take_gone(message.node)
+                    self._node_loss.take_gone(message.node, message.asked_s)
                 case NodesChanged():
                     self._leaving = True
 
@@ -430,6 +430,7 @@ class LiveWorld:
         self._publisher.decided()
 
 
-def _set_clock(state: ClusterState, now: float) -> None:
+def _make_live(state: ClusterState, now: float) -> None:
     state.now = now
     show(state.view, now=now)
+    state.expansions.follow_workers()

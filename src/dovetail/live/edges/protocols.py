@@ -22,7 +22,8 @@ class Request:
     """A request of a user that is on record and is to be carried out; `seq` orders requests.
 
     `verb` is one of cancel, requeue, hold, release (of a job), or drain, undrain (of a node),
-    or down (`argument` "leave", "drain" or "save").
+    or down (`argument` "leave", "drain" or "save"). The `argument` of cancel is why, if it was not
+    its owner.
     """
 
     seq: int
@@ -44,9 +45,11 @@ class NodeGone:
     """Whoever started the agent of a node says that the node is dead: nothing runs there.
 
     It must be true of a node that is only cut off as well: this ends the lease of the node early.
+    It was asked for at `asked_s` by the clock of the controller, and may be old when it comes.
     """
 
     node: int
+    asked_s: float
 
 
 @dataclass(frozen=True, slots=True)

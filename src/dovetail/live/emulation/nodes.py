@@ -24,8 +24,10 @@ from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
 from dovetail.live.emulation.synthetic_job import SyntheticEvent, SyntheticJob
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import AdoptedWorker, LaunchError, WorkerExit
+from dovetail.live.node.transport import LinkTerminal
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.codec import WireError
+from dovetail.wire.connection import LineConnection
 from dovetail.wire.worker import FromWorker, Saved, ToWorker, Training
 
 
@@ -207,6 +209,11 @@ class EmulatedNodes:
                 reports += node.agent.end_all(grace_s, self._now)
                 self._set_agent_due(n, node.agent.next_due())
         return reports + self._settle()
+
+    def open_terminal(self, wanted: LinkTerminal, link: LineConnection | None) -> None:
+        """Closes the connection: emulated nodes run no programs."""
+        if link is not None:
+            link.close()
 
     def heartbeats(self, now: float) -> list[AgentReport]:
         """Returns the signs of life of all nodes that are there."""

@@ -47,6 +47,7 @@ class SyntheticSpec:
     model: str = ""
     batch_size: int = 0
     gpu_type: str = ""
+    restart_s: float = 0.0
     elastic: bool = False
     shareable: bool = False
 

@@ -98,7 +98,7 @@ class SyntheticJob:
         self.out: list[SyntheticEvent] = []
         self.phase_s = NEVER_S
         self.training: Placement | None = None
-        self._costs = costs
+        self._costs = costs = costs.for_restart(spec.restart_s) if spec.restart_s else costs
         self._prepared = spec.elastic and costs.prepare_s > 0
         self._lived = lived
         self._report_s = report_s

@@ -12,10 +12,17 @@ from dataclasses import replace
 from time import monotonic
 from typing import Protocol
 
-from dovetail.live.node.transport import TO_AGENTS, Addressed, Dismiss, EventLoop, LineChannel
+from dovetail.live.node.transport import (
+    TO_AGENTS,
+    Addressed,
+    Dismiss,
+    EventLoop,
+    LineChannel,
+    LinkTerminal,
+)
 from dovetail.wire.agent import REPORTS, AgentOrder, AgentReport, WorkerReport, is_progress
 from dovetail.wire.codec import WireError
-from dovetail.wire.connection import Stream
+from dovetail.wire.connection import LineConnection, Stream
 
 ALIVE_S = 1.0
 LONGEST_WAIT_S = 0.5
@@ -48,6 +55,10 @@ class EngineNodes(Protocol):
 
     def end_all(self, grace_s: float, now: float) -> list[AgentReport]:
         """Ends all workers, without an order of a controller."""
+        ...
+
+    def open_terminal(self, wanted: LinkTerminal, link: LineConnection | None) -> None:
+        """Joins the terminal of a worker to a connection, or to one that it opens by a ticket."""
         ...
 
     def close(self) -> None:
@@ -192,12 +203,20 @@ class AgentServer:
             self.end_workers(message.grace_s)
             self._dismissed = True
             return
+        if isinstance(message, LinkTerminal):
+            self._nodes.open_terminal(message, None if message.ticket else self._release(link))
+            return
         assert isinstance(message, Addressed)
         if message.node not in self._numbers:
             return
         link.epoch = max(link.epoch, message.order.epoch)
         self._epoch = max(self._epoch, link.epoch)
         self.publish(self._nodes.handle(message.node, message.order, self._clock()))
+
+    def _release(self, link: _Controller) -> LineConnection:
+        """Returns the connection itself, which carries no more orders."""
+        self._links.remove(link)
+        return link.channel.release()
 
     def disconnected(self, link: _Controller) -> None:
         """Removes a connection that was closed."""

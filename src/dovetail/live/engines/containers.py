@@ -5,6 +5,7 @@ groups, on the cores and under the mark of its worker, and so does all that it s
 has the network, the shared memory and the user of its node, so that the workers of a job reach each
 other and their agent as they do outside; files of the node it sees only as far as they are mounted.
 The site sets up its runtime (registries, storage, policies) by that runtime's own configuration.
+Where jobs run as their submitters the runtime does too, with the storage of each user.
 """
 
 from __future__ import annotations
@@ -18,24 +19,27 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 
 from dovetail.core.errors import InputError
-from dovetail.live.engines import keeper
+from dovetail.live.access.user_entry import UserEntry
+from dovetail.live.engines import keeper_container
 from dovetail.live.engines.site_scripts import FILE as SITE
 from dovetail.live.engines.site_scripts import read_site
 from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, LaunchError
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.site import AUTO
 from dovetail.wire.spec import Mount
+from dovetail.wire.terminal import PIPES, PTY
 
 PODMAN, APPTAINER = "podman", "apptainer"
 RUNTIMES = (PODMAN, APPTAINER)
 """In the order in which they are looked for."""
 DOOR, DOOR_INSIDE = "door", "/run/dovetail"
 """The folder with a second name of the agent's socket, and where containers see it."""
+PASSED_BY_ALL = 0o711
 INITS = ("/usr/libexec/podman", "/usr/lib/podman", "/usr/libexec/catatonit")
 """Where podman looks for catatonit, besides PATH."""
 READ_BY_RUNTIME = (
@@ -46,6 +50,12 @@ READ_BY_RUNTIME = (
 """Beginnings of the names of variables that podman itself would obey."""
 THREE_TIMES = ("/bin/sh", "-c", 'for _ in 1 2 3; do "$@" && exit; done', "sh")
 """podman fails once if it did not see a container end, and knows that afterwards."""
+STREAMS: Mapping[str, tuple[str, ...]] = {
+    "": ("--log-driver=passthrough",),
+    PIPES: ("--log-driver=none", "--interactive"),
+    PTY: ("--log-driver=none", "--interactive", "--tty"),
+}
+"""What podman does with input and output, by the terminal of a job."""
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 
 
@@ -54,7 +64,8 @@ class ContainerSpec:
     """A program as it is to run in a container.
 
     `folders` are mounted for Dovetail (source and destination), `mounts` for the job, whose word
-    goes first. `gpus` are the names of its GPUs, `called` is the name of its container.
+    goes first. `gpus` are the names of its GPUs, `called` is the name of its container. With a
+    `terminal` it has an input, and a pseudo-terminal of its own if that is one.
     """
 
     image: str
@@ -65,6 +76,7 @@ class ContainerSpec:
     folders: tuple[tuple[str, str], ...]
     gpus: tuple[str, ...]
     called: str = field(default_factory=lambda: f"dovetail-{secrets.token_hex(6)}")
+    terminal: str = ""
 
     def all_mounts(self) -> list[Mount]:
         """Returns what the container sees of its node, each destination once."""
@@ -88,22 +100,26 @@ class ContainerOrder:
     began: str = ""
 
 
-def podman(runtime: str, program: ContainerSpec, began: str) -> ContainerOrder:
-    """Returns the command of podman, whose path is `runtime`.
+def podman(
+    runtime: str, program: ContainerSpec, began: str, user: UserEntry | None = None
+) -> ContainerOrder:
+    """Returns the command of podman, whose path is `runtime`; it runs as a `user`, or as we do.
 
     Without control groups of its own the container stays in those of its worker; only crun can do
-    that. Standard output is the worker's file itself (`passthrough`): podman copies nothing.
+    that. Standard output is the worker's file itself (`passthrough`): podman copies nothing but
+    what travels between an interactive job and its terminal.
     """
+    uid, gid = (os.geteuid(), os.getegid()) if user is None else (user.uid, user.gid)
     passed = {k: v for k, v in program.environment.items() if not k.startswith(READ_BY_RUNTIME)}
     argv = [
         runtime, "run", "--rm", f"--name={program.called}", f"--pidfile={began}",
         "--sig-proxy=false", "--cgroups=disabled", "--network=host", "--ipc=host",
-        "--log-driver=passthrough", "--security-opt=label=disable",
-        f"--user={os.geteuid()}:{os.getegid()}",
+        *STREAMS[program.terminal], "--security-opt=label=disable",
+        f"--user={uid}:{gid}",
         f"--workdir={program.workdir}", "--entrypoint=",
     ]  # fmt: skip
-    if os.geteuid():
-        # Files that the program writes belong to the user of the agent, as outside.
+    if uid:
+        # Files that the program writes belong to the user who runs it, as outside.
         argv += ["--userns=keep-id", "--group-add=keep-groups"]
     if _has_init():
         # The program would be process 1, for which the kernel drops signals without a handler.
@@ -118,6 +134,30 @@ def podman(runtime: str, program: ContainerSpec, began: str) -> ContainerOrder:
     argv += [*_podman_image(program.image), *program.command]
     removal = (*THREE_TIMES, runtime, "rm", "--force", "--ignore", "--time=0", program.called)
     return ContainerOrder(tuple(argv), passed, removal, began)
+
+
+def as_user(order: ContainerOrder, user: UserEntry) -> ContainerOrder:
+    """Returns the order of a runtime that runs as a user: its worker has become that already.
+
+    What root's agent and keeper run themselves becomes it first. Raises LaunchError.
+    """
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise LaunchError("containers of users need setpriv on this node (util-linux)")
+    groups = ",".join(map(str, user.groups))
+    become = (setpriv, f"--reuid={user.uid}", f"--regid={user.gid}", f"--groups={groups}", "--")
+    removal = (*become, *order.removal) if order.removal else ()
+    environment = {**order.environment, **home_of(user)}
+    return replace(order, removal=removal, environment=environment)
+
+
+def home_of(user: UserEntry) -> dict[str, str]:
+    """Returns the variables by which a runtime finds the configuration and storage of a user.
+
+    Root runs `setpriv` with these alone: others may have the C library load what a user says.
+    """
+    path = os.environ.get("PATH", os.defpath)
+    return {"PATH": path, "HOME": user.home, "USER": user.name, "LOGNAME": user.name}
 
 
 def apptainer(runtime: str, program: ContainerSpec) -> ContainerOrder:
@@ -207,7 +247,7 @@ class ContainerRelease:
             process = _start_removal(folder)
             if process is None:
                 return False
-            self._running[folder] = process, monotonic() + keeper.REMOVAL_S
+            self._running[folder] = process, monotonic() + keeper_container.REMOVAL_S
         process, until_s = self._running[folder]
         if process.poll() is None and monotonic() < until_s:
             return True
@@ -224,7 +264,7 @@ def _start_removal(folder: Path) -> subprocess.Popen[bytes] | None:
             return None
         return subprocess.Popen(
             order["removal"],
-            env=order["environment"],
+            env=order.get("removal_environment", order["environment"]),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -232,6 +272,23 @@ def _start_removal(folder: Path) -> subprocess.Popen[bytes] | None:
         )
     except (OSError, ValueError, KeyError, AttributeError):
         return None
+
+
+def _probe(runtime: str, user: UserEntry | None) -> subprocess.Popen[bytes]:
+    """Starts the first command of podman as a user, in which the user's own files are read."""
+    return subprocess.Popen(
+        [runtime, "info", "--format={{.Store.GraphRoot}}"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        close_fds=True,
+        cwd="/",
+        env=None if user is None else home_of(user),
+        user=None if user is None else user.uid,
+        group=None if user is None else user.gid,
+        extra_groups=None if user is None else user.groups,
+    )
 
 
 class Containers:
@@ -242,50 +299,55 @@ class Containers:
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
-        self._ready = ""
-        self._probe: subprocess.Popen[bytes] | None = None
+        self._ready: dict[int, str] = {}
+        self._probes: dict[int, subprocess.Popen[bytes]] = {}
 
-    def must_wait(self) -> str:
-        """Returns what a container must wait for, empty for nothing. Raises LaunchError.
+    def must_wait(self, user: UserEntry | None = None) -> str:
+        """Returns what a container of a user must wait for, empty for nothing. Raises LaunchError.
 
         The first command of podman as an ordinary user starts a process that later ones share. It
         must not be a child of a worker, with which it would end.
         """
-        runtime = self._runtime()
-        if Path(runtime).name != PODMAN or runtime == self._ready:
+        runtime, uid = self._runtime(), -1 if user is None else user.uid
+        if Path(runtime).name != PODMAN or runtime == self._ready.get(uid):
             return ""
-        if self._probe is None:
-            self._probe = subprocess.Popen(
-                [runtime, "info", "--format={{.Store.GraphRoot}}"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                close_fds=True,
-            )
-        code = self._probe.poll()
+        if uid not in self._probes:
+            self._probes[uid] = _probe(runtime, user)
+        probe = self._probes[uid]
+        code = probe.poll()
         if code is None:
             return "podman is getting ready"
-        assert self._probe.stderr is not None
-        with self._probe.stderr as errors:
+        assert probe.stderr is not None
+        with probe.stderr as errors:
             lines = os.read(errors.fileno(), 1 << 16).decode("utf-8", "replace").splitlines()
-        self._probe = None
+        del self._probes[uid]
         if code:
             why = lines[-1] if lines else f"exit code {code}"
             raise LaunchError(f"podman cannot run containers here: {why[:500]}", NOT_NOW)
-        self._ready = runtime
+        self._ready[uid] = runtime
         return ""
 
-    def command(self, program: ContainerSpec, folder: Path) -> ContainerOrder:
-        """Returns the command that runs a program; `folder` is its worker's. Raises LaunchError."""
+    def command(
+        self, program: ContainerSpec, began: Path, user: UserEntry | None = None
+    ) -> ContainerOrder:
+        """Returns the command that runs a program as a user. Raises LaunchError.
+
+        `began` is the file for the number of its first process, which the user may write.
+        """
         runtime = self._runtime()
         if Path(runtime).name == PODMAN:
-            return podman(runtime, program, str(folder / "container.pid"))
-        return apptainer(runtime, program)
+            order = podman(runtime, program, str(began), user)
+        else:
+            order = apptainer(runtime, program)
+        return order if user is None else as_user(order, user)
 
-    def door(self) -> tuple[str, str]:
+    def door(self, user: UserEntry | None = None) -> tuple[str, str]:
         """Returns the folder with the agent's socket, outside and inside. Raises OSError."""
-        return str(open_door(self._socket)), DOOR_INSIDE
+        door = open_door(self._socket)
+        if user is not None:
+            # The socket in it asks the kernel who comes.
+            door.chmod(PASSED_BY_ALL)
+        return str(door), DOOR_INSIDE
 
     def _runtime(self) -> str:
         """Returns the path of the runtime. Raises LaunchError."""

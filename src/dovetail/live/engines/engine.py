@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Protocol
 
 from dovetail.core.cluster import Cluster
-from dovetail.live.edges.protocols import Incoming
+from dovetail.live.edges.protocols import Clock, Incoming
 from dovetail.live.engines.engine_spec import EngineSpec
 from dovetail.live.engines.joined_engine import JoinedEngine, JoinSettings
 from dovetail.live.engines.local_engine import LocalEngine
 from dovetail.live.join.gate import ClientServer
 from dovetail.live.shipping.shipping_store import ShippingStore
 from dovetail.wire.agent import AgentOrder
+from dovetail.wire.connection import Stream
 from dovetail.wire.site import AS_USUAL, SiteSettings
 
 
@@ -89,12 +90,19 @@ class Engine(Protocol):
         """Starts the agents, unless they run. Raises InputError, DovetailError."""
         ...
 
-    def connect(self, put: Callable[[Incoming], None]) -> AgentPost:
-        """Returns the connection to the agents, whose reports are passed to `put`."""
+    def connect(self, put: Callable[[Incoming], None], clock: Clock) -> AgentPost:
+        """Returns the connection to the agents, whose reports are passed to `put`.
+
+        News that has a time has that of the controller's `clock`.
+        """
         ...
 
     def serve_clients(self, serve: ClientServer | None) -> None:
         """Hands clients of other machines over from now on; None refuses them."""
+        ...
+
+    def open_terminal(self, node: int, job: int, worker: int) -> Stream:
+        """Returns a connection to the keeper of a worker, by its agent. Raises OSError."""
         ...
 
     def ship_through(self, store: ShippingStore | None) -> None:

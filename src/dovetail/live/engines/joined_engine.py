@@ -11,7 +11,7 @@ from time import monotonic
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.edges.protocols import Incoming, NodesChanged
+from dovetail.live.edges.protocols import Clock, Incoming, NodesChanged
 from dovetail.live.engines.engine_spec import NODES, RAY, SLURM, SSH, EngineSpec
 from dovetail.live.engines.node_registry import NodeRegistry
 from dovetail.live.engines.starter_loop import StarterLoop
@@ -24,10 +24,14 @@ from dovetail.live.join.gate import BACKLOG, ClientServer, Gate
 from dovetail.live.join.identity import ControllerIdentity
 from dovetail.live.join.shared_folder import shared_folder
 from dovetail.live.join.word import CLIENT, JoinWord
+from dovetail.live.node.launcher import NEVER_RUNS
 from dovetail.live.shipping.shipping_server import ShippingServer
 from dovetail.live.shipping.shipping_store import ShippingStore
 from dovetail.live.system.private_file import make_private_folder
-from dovetail.wire.agent import AgentOrder, AgentReport
+from dovetail.version import __version__
+from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker, WorkerEnded
+from dovetail.wire.connection import Stream
+from dovetail.wire.join import TERMINALS_SINCE
 from dovetail.wire.site import AS_USUAL, SiteSettings
 
 LOG = logging.getLogger(__name__)
@@ -48,13 +52,15 @@ class JoinSettings:
     """Where nodes reach the controller (HOST or HOST:PORT, empty: by this machine's name), and
     the lease of nodes: how long workers may run without a controller.
 
-    `lease` is `lease_s` as the user wrote it. With `ships` nodes share no folder.
+    `lease` is `lease_s` as the user wrote it. With `ships` nodes share no folder. With `has_users`
+    agents run jobs as their submitters.
     """
 
     gate: str = ""
     lease_s: float = LEASE_S
     lease: str = "10m"
     ships: bool = False
+    has_users: bool = False
 
 
 class JoinedEngine:
@@ -177,7 +183,7 @@ class JoinedEngine:
                 self._identity,
                 self._registry,
                 shared=shared,
-                ships=self.ships,
+                has_users=self._options.has_users,
                 site=self._site,
             )
         return self._gate
@@ -217,7 +223,7 @@ class JoinedEngine:
     def start_agents(self) -> None:
         """Does nothing: the starter keeps agents running from `prepare` on."""
 
-    def connect(self, put: Callable[[Incoming], None]) -> GatePost:
+    def connect(self, put: Callable[[Incoming], None], clock: Clock) -> GatePost:
         """Returns the connection to the agents; the gate stays open when it is closed."""
         assert self._gate is not None and self._loop is not None
 
@@ -233,8 +239,8 @@ class JoinedEngine:
 
         self._registry.on_change = changed
         self._gate.report_to(take)
-        self._loop.report_to(put, self.names)
-        return GatePost(self._gate, self._allow)
+        self._loop.report_to(put, self.names, clock)
+        return GatePost(self._gate, self._allow, take)
 
     def ship_through(self, store: ShippingStore | None) -> None:
         """Keeps what nodes ship in a store from now on; None refuses them."""
@@ -248,6 +254,12 @@ class JoinedEngine:
         """Lets a node ship files of the job that it is ordered to start a worker of."""
         if order.start is not None and order.start.ships and self._shipping is not None:
             self._shipping[0].allow(node, order.start.job)
+
+    def open_terminal(self, node: int, job: int, worker: int) -> Stream:
+        """Returns a connection to the keeper of a worker, by its agent. Raises OSError."""
+        if self._gate is None:
+            raise ConnectionError("the gate is closed")
+        return self._gate.open_terminal(node, job, worker)
 
     def serve_clients(self, serve: ClientServer | None) -> None:
         """Hands clients that enter through the gate over from now on; None refuses them."""
@@ -279,17 +291,40 @@ class JoinedEngine:
 class GatePost:
     """The gate as the `Post` of one controller: closing it leaves the gate open."""
 
-    def __init__(self, gate: Gate, before: Callable[[int, AgentOrder], None]) -> None:
-        self._gate, self._before = gate, before
+    def __init__(
+        self,
+        gate: Gate,
+        before: Callable[[int, AgentOrder], None],
+        put: Callable[[Incoming], None],
+    ) -> None:
+        self._gate, self._before, self._put = gate, before, put
 
     def send(self, node: int, order: AgentOrder) -> None:
-        """Sends an order to the agent of a node."""
+        """Sends an order to the agent of a node, unless that would not understand it."""
+        if order.start is not None and (unknown := _news_of(order.start)):
+            wire = self._gate.wire_of(node)
+            if 0 <= wire < TERMINALS_SINCE:
+                self._put(AgentReport(node, ended=_too_old(order.start, unknown)))
+                return
         self._before(node, order)
         self._gate.send(node, order)
 
     def close(self) -> None:
         """Passes no more reports on."""
         self._gate.report_to(lambda incoming: None)
+
+
+def _news_of(start: StartWorker) -> str:
+    """Returns what agents of the version before do not know of a worker, empty for nothing."""
+    if start.terminal:
+        return "interactive jobs"
+    return "jobs that start once on each node" if start.per_node else ""
+
+
+def _too_old(start: StartWorker, unknown: str) -> WorkerEnded:
+    """Returns the end of a worker of a kind `unknown` to its agent, of the version before."""
+    why = f"the agent of its node knows no {unknown}; install dovetail {__version__} there"
+    return WorkerEnded(start.job, start.worker, start.generation, NEVER_RUNS[0], why)
 
 
 STARTERS: Mapping[str, Callable[[Path], Starter]] = {NODES: NoStarter, SSH: SshStarter}

@@ -1,7 +1,7 @@
 """The keeper of one worker: a small process that outlives the agent and records the exit status.
 
-Run as `python -I -S keeper.py FOLDER LOCK`; it imports nothing of ours (but `worker_user` for other
-users), reads `FOLDER/order.json`, and keeps the file LOCK open: its lock shows that it lives.
+Run as `python -I -S keeper.py FOLDER LOCK`; it reads `FOLDER/order.json`, and keeps the file LOCK
+open: its lock shows that it lives. For most workers it imports nothing of ours.
 
 The worker is a session of its own. Whatever it forks dies with it, even what left its process
 group: the keeper is the subreaper of all of them, and reaps orphans as they exit. If the keeper is
@@ -25,10 +25,11 @@ import stat
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 if TYPE_CHECKING:
+    from dovetail.live.engines.keeper_terminal import Terminal, TerminalOrder
     from dovetail.live.engines.worker_user import WorkerUser
 
 KILL = signal.SIGUSR1
@@ -50,8 +51,6 @@ STATUS, EXIT = "status.json", "exit.json"
 """The files of the exit status: when the worker has ended, and when all it forked is gone too."""
 LOOK_S = 1.0
 """How often a keeper looks whether the lease of its node is over, or a container takes a signal."""
-REMOVAL_S, REMOVAL_LOOK_S = 60.0, 0.02
-"""How long the removal of a container may take, and how often a keeper looks whether it ended."""
 RESCAN_S, RESCAN_S_MAX = 0.1, 1.0
 """How long killed orphans may take to exit before others are looked for: at first, and at most."""
 
@@ -59,11 +58,12 @@ RESCAN_S, RESCAN_S_MAX = 0.1, 1.0
 class KeeperOrder(TypedDict):
     """What a keeper needs of `order.json`, where agents store more.
 
-    `cgroups` are the files into which the worker writes itself, `mark` is that of `orphans`. The
-    worker may run as long as the file `lease` allows, and until `lease_over_s` where that cannot be
-    read; without `lease` no time is set. `removal` is the command that removes what the runtime of
-    a container has left, and the file `began` has the number of its first process; only containers
-    have them. It is executed as `run_as`, if not as the user of the keeper, who is root then.
+    `cgroups` are the files into which the worker writes itself, `mark` is that of `orphans`. It may
+    run as long as the file `lease` allows, and until `lease_over_s` where that cannot be read, or
+    for ever. In containers alone, `removal` is the command that removes what the runtime has left
+    (in `removal_environment`, if not the worker's), and the file `began` has the number of the
+    first process. It runs as `run_as`, or as the keeper does. With a `terminal` its input and
+    output are a client's.
     """
 
     argv: list[str]
@@ -77,8 +77,10 @@ class KeeperOrder(TypedDict):
     lease: NotRequired[str]
     lease_over_s: NotRequired[float]
     removal: NotRequired[list[str]]
+    removal_environment: NotRequired[dict[str, str]]
     began: NotRequired[str]
     run_as: NotRequired[WorkerUser]
+    terminal: NotRequired[TerminalOrder]
 
 
 def main(folder: str, lock: int) -> None:
@@ -94,14 +96,13 @@ def main(folder: str, lock: int) -> None:
     # Before the fork: orphans of the worker become children of this process.
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     why, status = keeper.run(order)
-    in_container = "removal" in order
-    end = {"exit_code": exit_code(status, in_container=in_container), "why": why}
+    code = exit_code(status, in_container="removal" in order)
+    end = {"exit_code": code, "why": why}
     with contextlib.suppress(OSError):
         # A full disk must not keep orphans alive; the same is in EXIT in the end.
         write(folder, STATUS, end)
     kill_orphans()
-    if in_container:
-        remove_container(order)
+    keeper.finish(order, code)
     write_when_room(folder, EXIT, end)
 
 
@@ -112,30 +113,51 @@ class Keeper:
     """
 
     def __init__(self) -> None:
-        self._child = 0
-        self._early = 0
-        self._lease = ""
+        self._child = self._early = self._unsent = 0
+        self._lease = self._began = ""
         self._lease_over_s = float("inf")
-        self._began = ""
-        self._unsent = 0
+        self._terminal: Terminal | None = None
+        self._container: ModuleType | None = None
+        self._is_told_to_end = False
         # A parent that ignores SIGCHLD passes that on, and then the kernel keeps no exit status.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (KILL, *PASSED_ON):
             signal.signal(number, self._pass_on)
 
+    def _prepare(self, order: KeeperOrder) -> None:
+        """Opens the terminal, and imports now what the installation may lack when it is needed."""
+        sys.path.append(os.path.abspath(f"{__file__}/../../../.."))
+        if "terminal" in order:
+            from dovetail.live.engines.keeper_terminal import Terminal
+
+            self._terminal = Terminal(order["terminal"], self._signal)
+        if "removal" in order:
+            from dovetail.live.engines import keeper_container
+
+            self._container = keeper_container
+
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        number = signal.SIGKILL if number == KILL else number
+        self._is_told_to_end = True
+        self._signal(signal.SIGKILL if number == KILL else number)
+        if self._terminal is not None and self._child and number == signal.SIGTERM:
+            self._terminal.hang_up_if_deaf(self._child)
+
+    def _signal(self, number: int) -> None:
         # A signal before the fork is stored: `run` then starts nothing.
         if self._child and self._began and number != signal.SIGKILL:
-            self._unsent = 0 if signal_container(self._began, number) else number
+            self._unsent = 0 if self._reaches_container(number) else number
         elif self._child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child, number)
         else:
             self._early = number
 
+    def _reaches_container(self, number: int) -> bool:
+        assert self._container is not None
+        return bool(self._container.signal_container(self._began, number, parent_of))
+
     def _look(self, number: int, frame: FrameType | None) -> None:
-        if self._unsent and signal_container(self._began, self._unsent):
+        if self._unsent and self._reaches_container(self._unsent):
             self._unsent = 0
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             # A file that cannot be read now was not renewed either: what was read last counts.
@@ -152,13 +174,15 @@ class Keeper:
         """Starts the worker and returns why it could not run, if so, and its status."""
         read_end, write_end = os.pipe()
         parent = os.getpid()
+        self._prepare(order)
         passed_on = (KILL, *PASSED_ON, signal.SIGALRM)
+        why = "" if self._terminal is None else self._terminal.await_client(lambda: self._early)
         signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
-        if self._early:
-            return "ended before it ran", self._early
+        if self._early or why:
+            return ("ended before it ran", self._early) if self._early else (why, signal.SIGHUP)
         child = os.fork()
         if child == 0:
-            exec_worker(order, parent, write_end)
+            exec_worker(order, parent, write_end, self._terminal)
         os.close(write_end)
         # The child writes its first byte after it has made its group, so that from here on the
         # group can be signalled. Signals are blocked until then: one that came between the fork
@@ -173,18 +197,28 @@ class Keeper:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
         # The rest of the pipe is why the worker could not be executed. A successful `exec` closes
         # the write end, so that nothing is read and the loop ends at once.
-        why = ""
         while piece := os.read(read_end, 4096):
             why += piece.decode("utf-8", "replace")
         os.close(read_end)
         # The child is left a zombie until the group is killed: its number cannot be given to
         # another process meanwhile, and a signal cannot hit a stranger.
-        reap_until_exit_of(child)
+        if self._terminal is None:
+            reap_until_exit_of(child)
+        else:
+            self._terminal.started()
+            why = why or self._terminal.serve_until_exit(child, reap_until_exit_of)
         # Blocked for good: from the reaping on, the number may belong to another process.
         signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
         return why, os.waitpid(child, 0)[1]
+
+    def finish(self, order: KeeperOrder, code: int) -> None:
+        """Removes what is left of the container, and delivers what is left of the output."""
+        if self._container is not None:
+            self._container.remove_container(order)
+        if self._terminal is not None:
+            self._terminal.finish(code, is_told_to_end=self._is_told_to_end)
 
 
 def exit_code(status: int, *, in_container: bool) -> int:
@@ -196,54 +230,15 @@ def exit_code(status: int, *, in_container: bool) -> int:
     return 128 - code if in_container and 128 < code < 128 + signal.SIGRTMIN else code
 
 
-def signal_container(began: str, number: int) -> bool:
-    """Signals the first process of a container, known by a file; False if it is not there (yet).
+def reap_until_exit_of(child: int, how: int = 0) -> bool:
+    """Waits until a child has exited, without reaping it; reaps orphans as they exit.
 
-    podman would pass signals on, but one that comes while it starts the container ends podman
-    itself, with the exit code of a program that has done its work.
+    With WNOHANG it does not wait, and returns whether the child has exited.
     """
-    try:
-        with open(began, encoding="ascii") as file:
-            pid = int(file.read())
-        process = os.pidfd_open(pid)
-    except (OSError, ValueError):
-        return False
-    try:
-        # Its parent monitors it, and is a child of ours: no other process can have the number.
-        monitor = int(stat_of(pid)[1])
-        if int(stat_of(monitor)[1]) != os.getpid():
-            return False
-        signal.pidfd_send_signal(process, number)
-    except (OSError, ValueError, IndexError):
-        return False
-    finally:
-        os.close(process)
-    return True
-
-
-def remove_container(order: KeeperOrder) -> None:
-    """Removes what the runtime of a container has left of it: its record, mounts and files.
-
-    All its processes are gone by now. A runtime that hangs is given up: the exit must be told.
-    """
-    command = order.get("removal")
-    if not command:
-        return
-    with contextlib.suppress(OSError):
-        pid = os.posix_spawn(command[0], command, order["environment"], setsigmask=())
-        until_s = time.monotonic() + REMOVAL_S
-        while not os.waitpid(pid, os.WNOHANG)[0]:
-            if time.monotonic() > until_s:
-                os.kill(pid, signal.SIGKILL)
-            time.sleep(REMOVAL_LOOK_S)
-
-
-def reap_until_exit_of(child: int) -> None:
-    """Waits until a child has exited, without reaping it; reaps orphans as they exit."""
     while True:
-        exited = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        exited = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | how)
         if exited is None or exited.si_pid == child:
-            return
+            return exited is not None
         os.waitpid(exited.si_pid, 0)
 
 
@@ -299,7 +294,7 @@ def reap(dying: set[int], until_s: float) -> None:
             return
 
 
-def exec_worker(order: KeeperOrder, keeper: int, tell: int) -> None:
+def exec_worker(order: KeeperOrder, keeper: int, tell: int, terminal: Terminal | None) -> None:
     """Executes the worker in this process; reports why if that fails."""
     code = CANNOT_RUN
     try:
@@ -310,8 +305,6 @@ def exec_worker(order: KeeperOrder, keeper: int, tell: int) -> None:
         set_mark(order["mark"])
         bound_process(order)
         if "run_as" in order:
-            # Its path is no argument: a keeper is isolated from all but the standard library.
-            sys.path.append(os.path.abspath(f"{__file__}/../../../.."))
             from dovetail.live.engines.worker_user import become
 
             become(order["run_as"])
@@ -320,7 +313,10 @@ def exec_worker(order: KeeperOrder, keeper: int, tell: int) -> None:
         if os.getppid() != keeper:
             # The keeper died before prctl, so no signal will come.
             os._exit(CANNOT_RUN)
-        set_up_process(order)
+        if terminal is None:
+            set_up_process(order)
+        else:
+            terminal.take_over(order["workdir"])
         for number in (KILL, *PASSED_ON, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         # `exec` keeps the mask and ignored signals: the program would never receive them.
@@ -427,7 +423,7 @@ def children_by_parent() -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with contextlib.suppress(OSError, IndexError, ValueError):
-                if int(stat_of(int(name))[1]) == os.getpid():
+                if parent_of(int(name)) == os.getpid():
                     pids.append(int(name))
     return pids
 
@@ -436,6 +432,11 @@ def stat_of(pid: int) -> list[str]:
     """Returns the fields of /proc/PID/stat after the name, which may hold anything."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
+
+
+def parent_of(pid: int) -> int:
+    """Returns the parent of a process."""
+    return int(stat_of(pid)[1])
 
 
 def start_time(pid: int) -> str:
@@ -473,8 +474,8 @@ def claim_start(folder: str) -> bool:
 
 
 def private(path: str, flags: int) -> int:
-    """Opens a file that only its owner may read."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    """Opens a file that only its owner may read; no link is followed, and no pipe waited for."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 
 def write_when_room(folder: str, name: str, what: Mapping[str, object]) -> None:

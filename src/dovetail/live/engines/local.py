@@ -15,8 +15,10 @@ from pathlib import Path
 from dovetail.core.errors import DovetailError
 from dovetail.core.units import NEVER_S
 from dovetail.files.whole_file import PRIVATE, write_whole
+from dovetail.live.access.user_entry import UserEntry
+from dovetail.live.engines.agent_terminals import AgentTerminals
 from dovetail.live.engines.cgroup import ControlGroups
-from dovetail.live.engines.containers import Containers, ContainerSpec, reopen_door
+from dovetail.live.engines.containers import Containers, ContainerSpec, home_of, reopen_door
 from dovetail.live.engines.devices import Devices, store_names, stored_names
 from dovetail.live.engines.gpu_release import GpuRelease
 from dovetail.live.engines.health_monitor import HealthMonitor
@@ -36,10 +38,11 @@ from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.lease import Lease
 from dovetail.live.node.rendezvous_addresses import LOOPBACK, RendezvousAddresses
-from dovetail.live.node.transport import EventLoop
+from dovetail.live.node.transport import EventLoop, LinkTerminal
 from dovetail.live.shipping.shipper import Shipper
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
+from dovetail.wire.connection import LineConnection, Stream
 from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, FromWorker
 
 MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
@@ -77,6 +80,7 @@ class LocalProcessSettings(ProcessSettings):
         scripts: JobScripts | None = None,
     ) -> None:
         self.shipper: Shipper | None = None
+        self.shared: Path | None = None
         self._lease, self.host, self._scripts = lease, host, scripts
         self._devices, self._socket, self._groups = devices, socket, groups
         self._release, self._containers = release, Containers(socket)
@@ -97,7 +101,9 @@ class LocalProcessSettings(ProcessSettings):
             return waits
         busy = self._release.held(order.all_gpus) if self._release is not None else ()
         if not busy:
-            return self._containers.must_wait() if order.container_image else ""
+            if not order.container_image:
+                return ""
+            return self._containers.must_wait(self._container_user(order))
         gpus = f"GPU{'s' if len(busy) > 1 else ''} {', '.join(map(str, busy))}"
         return f"the driver has not yet freed the memory of an earlier worker on {gpus}"
 
@@ -149,9 +155,9 @@ class LocalProcessSettings(ProcessSettings):
     def _contain(self, order: StartWorker, prepared: KeeperOrder, folder: Path) -> None:
         """Puts the program of a worker into a container. Raises LaunchError, OSError."""
         environment = prepared["environment"]
-        folders = [(order.folder, order.folder)]
+        folders, user = [(order.folder, order.folder)], self._container_user(order)
         if order.trains:
-            door, inside = self._containers.door()
+            door, inside = self._containers.door(user)
             folders.append((door, inside))
             environment[SOCKET] = f"{inside}/{self._socket.name}"
         if SHARE_LIMIT in environment:
@@ -167,15 +173,24 @@ class LocalProcessSettings(ProcessSettings):
             order.container_mounts,
             tuple(folders),
             tuple(gpus) if self._devices.are_gpus else (),
+            terminal=order.terminal,
         )
-        command = self._containers.command(program, folder)
+        began = folder if user is None else Path(order.folder)
+        name = "container.pid" if user is None else f".container-{order.worker}.pid"
+        command = self._containers.command(program, began / name, user)
         prepared["argv"], prepared["removal"] = list(command.argv), list(command.removal)
         prepared["began"] = command.began
         prepared["environment"] = {**self._inherited, **command.environment}
+        if user is not None:
+            prepared["removal_environment"] = home_of(user)
 
     def _of_user(self, order: StartWorker) -> Mapping[str, str]:
         """Returns the variables that depend on the user as whom a worker runs."""
         return {}
+
+    def _container_user(self, order: StartWorker) -> UserEntry | None:
+        """Returns as whom the runtime of a container runs, None: as this process does."""
+        return None
 
     def _trains(self, order: StartWorker, token: str) -> dict[str, str]:
         folder = lineage_folder(Path(order.folder), order.lineage)
@@ -343,6 +358,7 @@ class LocalNodes:
         self._addressed: list[tuple[LocalProcessSettings, RendezvousAddresses]] = []
         self.agents: list[Agent] = []
         self._shipper: Shipper | None = None
+        self._terminals = AgentTerminals()
         self._kept_back: list[AgentReport] = []
         for node, (folder, have) in enumerate(zip(folders, devices, strict=True), start=first):
             self._open(node, folder, have)
@@ -406,6 +422,8 @@ class LocalNodes:
         """Looks after the folder that the cluster's nodes share, none if they share none."""
         for health in self._healths:
             health.watch_folder(shared)
+        for setting, _ in self._addressed:
+            setting.shared = None if shared is None else shared.path
 
     def carry_files(self, shipper: Shipper) -> None:
         """Ships files of jobs from now on, where orders say that no folder is shared."""
@@ -423,6 +441,17 @@ class LocalNodes:
         if order.start is not None and order.start.ships and self._shipper is not None:
             order = replace(order, start=self._shipper.localized(order.start))
         return self.agents[place].handle(order, now)
+
+    def call_terminals(self, call: Callable[[str], tuple[Stream, bytes]]) -> None:
+        """Opens connections for terminals by their tickets from now on."""
+        self._terminals.call = call
+
+    def open_terminal(self, wanted: LinkTerminal, link: LineConnection | None) -> None:
+        """Joins the terminal of a worker to a connection, or to one that it opens by a ticket."""
+        place = wanted.node - self._first
+        here = 0 <= place < len(self._launchers)
+        folder = self._launchers[place].terminal(wanted.job, wanted.worker) if here else None
+        self._terminals.open(folder, wanted.ticket, link)
 
     def tick(self, now: float) -> list[AgentReport]:
         """Does what is due in agents and sockets; returns all reports."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from dovetail.core.cluster import DEFAULT_LINKS, Cluster, NodeGroup
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.edges.protocols import Incoming
+from dovetail.live.edges.protocols import Clock, Incoming
 from dovetail.live.engines.devices import (
     Devices,
     machine_memory_bytes,
@@ -29,11 +30,13 @@ from dovetail.live.engines.site_scripts import FILE as SITE
 from dovetail.live.engines.site_scripts import write_site
 from dovetail.live.join.gate import ClientServer
 from dovetail.live.node.agent_link import AgentLink
+from dovetail.live.node.transport import TO_AGENTS, LinkTerminal
 from dovetail.live.shipping.shipping_store import ShippingStore
 from dovetail.live.system.file_lock import is_locked
 from dovetail.live.system.private_file import check_home, make_private_folder
 from dovetail.live.system.unix_socket import check_path
 from dovetail.wire.agent import WIRE_VERSION
+from dovetail.wire.connection import Stream
 from dovetail.wire.site import AS_USUAL, SiteSettings
 
 LOG = logging.getLogger(__name__)
@@ -42,6 +45,8 @@ UP_WITHIN_S = 300.0
 DOWN_WITHIN_S = 120.0
 GRACE_S = 10.0
 AGAIN_S = 0.05
+TERMINAL_S = 5.0
+"""How long an agent that is busy may take to answer for a terminal."""
 TRUTH = ("switching", "physics", "profiles", "interference", "cycle")
 """The options that set the true speed of paced jobs, and the true cost of a switch."""
 
@@ -187,7 +192,7 @@ class LocalEngine:
             raise DovetailError(f"the agents cannot run: {error}")
         return not process.returncode
 
-    def connect(self, put: Callable[[Incoming], None]) -> AgentLink:
+    def connect(self, put: Callable[[Incoming], None], clock: Clock) -> AgentLink:
         """Returns the connection to the agents; its thread passes their reports to `put`."""
         return self._link(put, self._revive)
 
@@ -199,6 +204,18 @@ class LocalEngine:
                 self._start()
         except DovetailError as error:
             LOG.error("%s", error)
+
+    def open_terminal(self, node: int, job: int, worker: int) -> Stream:
+        """Returns a connection to the keeper of a worker, by its agent. Raises OSError."""
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            link.settimeout(TERMINAL_S)
+            link.connect(str(control_socket(self._home)))
+            link.sendall(TO_AGENTS.encode(LinkTerminal(node, job, worker)))
+        except BaseException:
+            link.close()
+            raise
+        return link
 
     def stop_agents(self, *, end: bool) -> None:
         """Ends workers and agents, or (`end` False) leaves both running for a later controller."""

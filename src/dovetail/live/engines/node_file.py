@@ -37,7 +37,8 @@ class NodeEntry:
 
     `address` is what ssh is given (the name by default), `user` and `port` as in the user's ssh
     configuration by default, `folder` that of the agent there, `command` what `dovetail` is called
-    there, `host` and `slots` the agent's options of these names.
+    there, `host` and `slots` the agent's options of these names. `start` is a command of the node's
+    own in place of all that: it starts the agent, with the join word on its standard input.
     """
 
     name: str
@@ -48,6 +49,7 @@ class NodeEntry:
     command: str = "dovetail"
     host: str = ""
     slots: int = 0
+    start: str = ""
 
 
 def read_node_file(path: Path, *, names_alone: bool = False) -> tuple[NodeEntry, ...]:
@@ -110,7 +112,19 @@ def _check_ranges(table: Mapping[str, object], where: str) -> None:
     for key, form in (("address", HOST), ("host", HOST), ("user", USER)):
         if key in table and not form.fullmatch(str(table[key])):
             raise InputError(where, f"{key} is {table[key]!r}", "user and port have own fields")
-    for key in ("folder", "command"):
+    for key in ("folder", "command", "start"):
         value = str(table.get(key, "x"))
         if not value or any(ord(letter) < 32 for letter in value):
             raise InputError(where, f"{key} is {value!r}", "give a path on that machine")
+    if "start" in table and table.keys() & {"folder", "command", "host", "slots"}:
+        what = "'start' runs a command of the node's own, which has these options"
+        raise InputError(where, what, "leave out folder, command, host and slots")
+
+
+def check_started_by_node(path: Path) -> None:
+    """Raises InputError for a node whose agent would run as the user who logs in there."""
+    for number, node in enumerate(read_node_file(path), start=1):
+        if not node.start:
+            mend = 'give start = "sudo -n /usr/local/sbin/dovetail-node", which root has put there'
+            what = "the agent of several users is root's, and the controller must not be"
+            raise InputError(f"{path}, node {number}", what, mend)

@@ -29,6 +29,7 @@ from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.engines import keeper, last_output, orphans
 from dovetail.live.engines.containers import ContainerRelease
 from dovetail.live.engines.keeper import KeeperOrder
+from dovetail.live.engines.keeper_terminal import WARNING
 from dovetail.live.jobs.lineage import lineage_folder
 from dovetail.live.node.launcher import (
     NEVER_RUNS,
@@ -209,7 +210,8 @@ class ProcessLauncher:
 
         Each with the uid whose file it must be, -1 if it is our own.
         """
-        own = (o for o in self._orders.values() if Path(o.output).parent == Path(o.folder))
+        orders = (o for o in self._orders.values() if not o.terminal)
+        own = (o for o in orders if Path(o.output).parent == Path(o.folder))
         return {Path(o.output): self._setting.owner(o) for o in own}
 
     def living(self) -> dict[tuple[int, int], tuple[int, tuple[int, ...]]]:
@@ -221,10 +223,22 @@ class ProcessLauncher:
                 found[job, worker] = int(json.loads(text)["pid"]), order.all_gpus
         return found
 
+    def terminal(self, job: int, worker: int) -> Path | None:
+        """Returns the folder with the terminal of a worker that lives; None if there is none."""
+        order = self._orders.get((job, worker))
+        if order is None or not order.terminal:
+            return None
+        return self._folder / f"{job}-{worker}"
+
     def warn(self, job: int, worker: int, text: str) -> None:
-        """Writes a line into the output of a worker, if that is a plain file."""
+        """Writes a line into the output of a worker, if that is a plain file or a terminal."""
         order = self._orders.get((job, worker))
         if order is None:
+            return
+        if order.terminal:
+            with suppress(OSError):
+                note = self._folder / f"{job}-{worker}" / WARNING
+                write_whole(note, f"\r\n[dovetail: {text}]\r\n", mode=PRIVATE, synced=False)
             return
         path, owner = Path(order.workdir, order.output), self._setting.owner(order)
 
@@ -244,6 +258,9 @@ class ProcessLauncher:
         prepared = self._setting.prepare(order, token, folder)
         own = Path(order.output).parent == Path(order.folder)
         prepared["output_outside"] = "" if own or self._home is None else str(self._home)
+        if order.terminal:
+            kind, owner = order.terminal, self._setting.owner(order)
+            prepared["terminal"] = {"kind": kind, "grace_s": order.grace_s, "owner": owner}
         stored = {
             "start": plain(order),
             "token": token,

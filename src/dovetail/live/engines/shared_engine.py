@@ -11,12 +11,14 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.access.shared_home import SharedHome
 from dovetail.live.access.user_list import ROOT
-from dovetail.live.engines.engine_spec import EMULATED, EngineSpec
+from dovetail.live.engines.engine_spec import EMULATED, NODES, SSH, EngineSpec
+from dovetail.live.engines.joined_engine import JoinedEngine, JoinSettings
 from dovetail.live.engines.local_engine import (
     AGAIN_S,
     DOWN_WITHIN_S,
@@ -24,11 +26,30 @@ from dovetail.live.engines.local_engine import (
     LocalEngine,
     control_socket,
 )
+from dovetail.live.engines.node_file import check_started_by_node
 from dovetail.wire.site import AS_USUAL, SiteSettings
 
 LOG = logging.getLogger(__name__)
+
+
 ANSWER_WITHIN_S = 30.0
 """Agents that root has just started again may still be importing."""
+
+
+def engine_of_users(
+    text: str, home: Path, join: JoinSettings, site: SiteSettings = AS_USUAL
+) -> JoinedEngine:
+    """Returns the engine of nodes on which root's agents run jobs of several users.
+
+    Raises InputError. `home` is the controller's folder.
+    """
+    spec = EngineSpec.parse(text)
+    if spec.kind not in (NODES, SSH):
+        what = f"a cluster on {spec.kind} serves its owner, as whom agents are started there"
+        raise InputError("--users", what, "choose --engine nodes:FILE or ssh:FILE")
+    if spec.kind == SSH:
+        check_started_by_node(Path(spec.target))
+    return JoinedEngine(spec, home, replace(join, has_users=True), site)
 
 
 class SharedEngine(LocalEngine):
@@ -42,9 +63,6 @@ class SharedEngine(LocalEngine):
         given: Mapping[str, object] | None = None,
         site: SiteSettings = AS_USUAL,
     ) -> None:
-        if EngineSpec.parse(text).joins:
-            what = "jobs run as their submitters on the controller's machine alone"
-            raise InputError("--users", what, "choose --engine local")
         super().__init__(text, home.agent, given, site)
         if self._spec.kind == EMULATED:
             what = "emulated nodes run nobody's programs, so there is nothing to share out"

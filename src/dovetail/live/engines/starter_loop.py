@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 
 from dovetail.core.errors import DovetailError
-from dovetail.live.edges.protocols import Incoming, NodeGone
+from dovetail.live.edges.protocols import Clock, Incoming, NodeGone
 from dovetail.live.engines.starters.starter import Starter
 from dovetail.live.join.gate import Gate
 
@@ -43,6 +43,15 @@ class _Absence:
     failure: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Listener:
+    """The controller that news goes to: its nodes by number, and its clock."""
+
+    put: Callable[[Incoming], None]
+    names: tuple[str, ...]
+    clock: Clock
+
+
 class StarterLoop:
     """Starts agents and reports nodes that are gone, until it is stopped.
 
@@ -62,8 +71,7 @@ class StarterLoop:
         self._starter, self._gate, self._words = starter, gate, words
         self._listed, self._add_nodes, self._logged = frozenset(listed), add_nodes, ""
         self._before = frozenset(before)
-        self._put: Callable[[Incoming], None] = lambda incoming: None
-        self._names: Sequence[str] = ()
+        self._listener: _Listener | None = None
         self._absent: dict[str, _Absence] = {}
         self._seen: set[str] = set()
         self._gone: frozenset[str] = frozenset()
@@ -72,9 +80,13 @@ class StarterLoop:
         self._thread = threading.Thread(target=self._run, name="starter", daemon=True)
         self._thread.start()
 
-    def report_to(self, put: Callable[[Incoming], None], names: Sequence[str]) -> None:
+    def report_to(
+        self, put: Callable[[Incoming], None], names: Sequence[str], clock: Clock
+    ) -> None:
         """Reports nodes that are gone from now on; `names` are those of the nodes by number."""
-        self._put, self._names, self._gone = put, names, frozenset()
+        # At once: a node has a number only among the names of the same controller.
+        self._listener = _Listener(put, tuple(names), clock)
+        self._gone = frozenset()
 
     def failures(self) -> Mapping[str, str]:
         """Returns why the last start of each absent node failed, of those that did."""
@@ -138,14 +150,15 @@ class StarterLoop:
         absence.is_starting = False
 
     def _report_gone(self) -> None:
-        now = monotonic()
-        if now < self._gone_s:
+        listener, now = self._listener, monotonic()
+        if listener is None or now < self._gone_s:
             return
         self._gone_s = now + GONE_EVERY_S
+        asked_s = listener.clock.now()
         gone = frozenset(self._starter.gone())
-        for name in sorted(gone.intersection(self._names)):
+        for name in sorted(gone.intersection(listener.names)):
             if name not in self._gone:
                 LOG.warning("node %s is gone, as its engine reports", name)
             # Each time: a controller that is just starting may not be able to use the first.
-            self._put(NodeGone(self._names.index(name)))
+            listener.put(NodeGone(listener.names.index(name), asked_s))
         self._gone = gone

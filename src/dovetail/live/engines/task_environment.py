@@ -22,14 +22,15 @@ NAMES = (
 
 def task_environment(order: StartWorker) -> dict[str, str]:
     """Returns the variables of a plain process about itself and the others of its job."""
-    variables = torchrun(order) if order.distributed else {}
+    variables: dict[str, str] = {}
+    if order.distributed:
+        variables = torchrun_options(order) if order.per_node else torchrun(order)
     return variables | (slurm(order) if order.slurm_variables else {})
 
 
 def torchrun(order: StartWorker) -> dict[str, str]:
     """Returns the variables that torchrun sets, apart from OMP_NUM_THREADS."""
-    host, _, port = order.master.rpartition(":")
-    host = host.strip("[]")
+    host, port = _meeting(order)
     return {
         "RANK": str(order.rank),
         "WORLD_SIZE": str(order.world_size),
@@ -40,8 +41,8 @@ def torchrun(order: StartWorker) -> dict[str, str]:
         "ROLE_RANK": str(order.rank),
         "ROLE_WORLD_SIZE": str(order.world_size),
         "ROLE_NAME": ROLE,
-        "MASTER_ADDR": host or "127.0.0.1",
-        "MASTER_PORT": port or PORT_USUAL,
+        "MASTER_ADDR": host,
+        "MASTER_PORT": port,
         "TORCHELASTIC_RUN_ID": str(order.job),
         "TORCHELASTIC_RESTART_COUNT": str(order.restarts),
         "TORCHELASTIC_MAX_RESTARTS": str(order.retries),
@@ -49,6 +50,31 @@ def torchrun(order: StartWorker) -> dict[str, str]:
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
     }
+
+
+def torchrun_options(order: StartWorker) -> dict[str, str]:
+    """Returns the variables that torchrun reads in place of options, for its process on a node.
+
+    Its workers meet at an address that is known, so it needs no rendezvous of its own.
+    """
+    host, port = _meeting(order)
+    return {
+        "PET_NNODES": str(order.group_world_size),
+        "PET_NPROC_PER_NODE": str(len(order.all_gpus)),
+        "PET_NODE_RANK": str(order.group_rank),
+        "PET_MASTER_ADDR": host,
+        "PET_MASTER_PORT": port,
+        "PET_RDZV_BACKEND": "static",
+        "PET_RDZV_ID": str(order.job),
+        # A failure is the job's: only all of its nodes together can start anew.
+        "PET_MAX_RESTARTS": "0",
+    }
+
+
+def _meeting(order: StartWorker) -> tuple[str, str]:
+    """Returns host and port at which the processes of a job meet."""
+    host, _, port = order.master.rpartition(":")
+    return host.strip("[]") or "127.0.0.1", port or PORT_USUAL
 
 
 def slurm(order: StartWorker) -> dict[str, str]:

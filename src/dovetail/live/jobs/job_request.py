@@ -29,6 +29,7 @@ def job_request(spec: JobSpec, number: int, submit_s: float) -> JobRequest:
         memory_bytes=spec.memory_bytes,
         time_limit_s=spec.time_limit_s,
         deadline_s=submit_s + spec.deadline_s,
+        restart_s=spec.restart_s,
         elastic=spec.elastic,
         shareable=spec.shareable,
         preemptible=is_preemptible(spec),
@@ -37,4 +38,4 @@ def job_request(spec: JobSpec, number: int, submit_s: float) -> JobRequest:
 
 def is_preemptible(spec: JobSpec) -> bool:
     """Returns whether a policy may stop or move a job. A plain program must allow a new start."""
-    return spec.preemptible and (spec.requeue or spec.trains or spec.paced)
+    return spec.preemptible and (spec.requeue or spec.keeps_progress)

@@ -8,7 +8,9 @@ appears whole: its folder has another name until the record that gives it to the
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
 import shutil
 from collections.abc import Collection
 from contextlib import suppress
@@ -37,16 +39,33 @@ def draft_lineage(own: Path, lineage: int) -> None:
     draft = _draft(own, lineage)
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700, parents=True)
-    before = lineage_folder(own, lineage - 1)
-    for checkpoint in sorted(before.glob(CHECKPOINTS), reverse=True)[:BEGUN_FROM]:
-        # A checkpoint is written whole and never changed: another name for it is a copy.
-        with suppress(FileNotFoundError):
-            _link(checkpoint, draft / checkpoint.name)
+    _take_over(lineage_folder(own, lineage - 1), draft)
 
 
 def begin_lineage(own: Path, lineage: int) -> None:
     """Gives a prepared lineage its name. Raises OSError."""
     _draft(own, lineage).rename(lineage_folder(own, lineage))
+
+
+def take_up_lineage(own: Path, lineage: int) -> None:
+    """Begins a lineage from the newest one on disk, unless another node has. Raises OSError.
+
+    For folders that the controller may not write: each agent that starts a worker does this, and
+    the first one's is taken. Of earlier lineages the last one stays, to which a copy may write.
+    """
+    if not lineage or lineage_folder(own, lineage).is_dir():
+        return
+    before = max((n for n in range(lineage) if lineage_folder(own, n).is_dir()), default=0)
+    draft = own / f"lineage-{lineage}.{secrets.token_hex(6)}"
+    draft.mkdir(mode=0o700)
+    try:
+        _take_over(lineage_folder(own, before), draft)
+        draft.rename(lineage_folder(own, lineage))
+    except OSError as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+    drop_lineages(own, before, ())
 
 
 def drop_lineages(own: Path, lineage: int, kept: Collection[int]) -> None:
@@ -60,6 +79,13 @@ def drop_lineages(own: Path, lineage: int, kept: Collection[int]) -> None:
             continue
         for checkpoint in folder.glob(CHECKPOINTS):
             checkpoint.unlink(missing_ok=True)
+
+
+def _take_over(before: Path, draft: Path) -> None:
+    for checkpoint in sorted(before.glob(CHECKPOINTS), reverse=True)[:BEGUN_FROM]:
+        # A checkpoint is written whole and never changed: another name for it is a copy.
+        with suppress(FileNotFoundError):
+            _link(checkpoint, draft / checkpoint.name)
 
 
 def _draft(own: Path, lineage: int) -> Path:

@@ -28,9 +28,10 @@ class JobRecord:
     on disk; `reason` says why it waits or how it ended, in Slurm's words; `detail` is a sentence.
     `ending` is what a COMPLETING job will be; `exit_code` is None until it ended. `again_s` is
     when its owner requeued it after its end, below 0 if never; `restarts` how often its program
-    was lost while it ran. `spoke` is True once its program made its `dovetail.train.Job`;
-    `resumed_step` is the newest checkpoint there was at its last start. `pending_s` is when it last
-    began to wait, `placed_s` when it was last placed, below 0 in records of older releases.
+    was lost while it ran, `grace_kills` how often it had to be killed as it left. `spoke` is True
+    once its program made its `dovetail.train.Job`; `resumed_step` is the newest checkpoint there
+    was at its last start. `pending_s` is when it last began to wait, `placed_s` when it was last
+    placed, below 0 in records of older releases.
 
     `nodes` are those with a lease on which workers of it may live: a start from scratch waits for
     them. Its checkpoints are in the subfolder of `lineage`. `stranded` are (node, lineage) of
@@ -67,6 +68,7 @@ class JobRecord:
     iteration_s: float = 0.0
     again_s: float = -1.0
     restarts: int = 0
+    grace_kills: int = 0
     spoke: bool = False
     resumed_step: int = -1
     pending_s: float = -1.0

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from typing import Protocol
 
 from dovetail.core.errors import InputError
 from dovetail.live.join.gate_stream import GateStream, called
@@ -16,11 +18,12 @@ from dovetail.live.join.word import JoinWord
 from dovetail.version import __version__
 from dovetail.wire.agent import WIRE_VERSION
 from dovetail.wire.codec import WireError
-from dovetail.wire.connection import LineConnection
+from dovetail.wire.connection import LineConnection, Stream
 from dovetail.wire.join import (
     ANSWERS,
     ENTRANCES,
     CarryFiles,
+    CarryTerminal,
     CheckFolder,
     Enter,
     FolderChecked,
@@ -42,7 +45,19 @@ JITTER = 0.5
 
 
 class NodeRefused(Exception):
-    """The controller does not admit this node, and why."""
+    """The controller does not admit this node, or the node does not serve it, and why."""
+
+
+class NodeGuard(Protocol):
+    """What the agent of several users takes from no controller."""
+
+    def why_not(self, site: SiteSettings) -> str:
+        """Returns why this node does not do what a controller has set, empty if it does."""
+        ...
+
+    def check_access(self, check: Path) -> AbstractContextManager[None]:
+        """Returns what a check of the shared folder is answered in."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +79,14 @@ class JoinedNode:
 class Joiner:
     """Who joins. The word is read for each attempt: a controller may have moved meanwhile.
 
-    `is_busy` tells whether workers live on the node.
+    `is_busy` tells whether workers live on the node. With a `guard` it serves several users.
     """
 
     word: Path
     incarnation: str
     devices: NodeDevices
     is_busy: Callable[[], bool] = lambda: False
+    guard: NodeGuard | None = None
 
     def join(self) -> JoinedNode:
         """Returns a connection. Raises NodeRefused, OSError, InputError for a damaged word."""
@@ -78,7 +94,8 @@ class Joiner:
         link = called(word.host, word.port, word.fingerprint, TIMEOUT_S)
         try:
             join = Join(
-                WIRE_VERSION, __version__, word.name, word.secret, self.incarnation, self.devices
+                *(WIRE_VERSION, __version__, word.name, word.secret),
+                *(self.incarnation, self.devices, self.guard is not None),
             )
             lines = LineConnection(link)
             lines.send(ENTRANCES.encode(join), TIMEOUT_S)
@@ -86,17 +103,24 @@ class Joiner:
             shared = None
             if isinstance(answer, CheckFolder):
                 shared = SharedFolder(Path(answer.path), answer.cluster)
-                content, why = answer_check(shared.path, answer.name)
+                content, why = self._checked(shared.path, answer.name)
                 checked = FolderChecked(content, why, self.is_busy())
                 lines.send(ENTRANCES.encode(checked), TIMEOUT_S)
                 answer = _answer_of(lines.read_line(TIMEOUT_S))
             welcome = _admitted(answer)
+            if why := self.guard.why_not(welcome.site) if self.guard is not None else "":
+                raise NodeRefused(f"refused: {why}")
             return JoinedNode(
                 link, welcome.number, link.own_host, word.fingerprint, welcome.site, shared
             )
         except BaseException:
             link.close()
             raise
+
+    def _checked(self, folder: Path, name: str) -> tuple[str, str]:
+        if self.guard is None:
+            return answer_check(folder, name)
+        return answer_check(folder, name, self.guard.check_access)
 
 
 def enter(word: JoinWord, timeout_s: float = TIMEOUT_S) -> GateStream:
@@ -114,6 +138,13 @@ def enter(word: JoinWord, timeout_s: float = TIMEOUT_S) -> GateStream:
 
 def carry_files(path: Path) -> LineConnection:
     """Returns the connection for files of the node of a join word. Raises OSError."""
+    return _carry(path, lambda word: CarryFiles(__version__, word.name, word.secret))
+
+
+def _carry(
+    path: Path, entrance: Callable[[JoinWord], CarryFiles | CarryTerminal]
+) -> LineConnection:
+    """Returns another connection of the node of a join word. Raises OSError."""
     try:
         word = JoinWord.read(path)
         link = called(word.host, word.port, word.fingerprint, TIMEOUT_S)
@@ -121,8 +152,7 @@ def carry_files(path: Path) -> LineConnection:
         raise ConnectionError(str(error)) from None
     try:
         lines = LineConnection(link)
-        carry = CarryFiles(__version__, word.name, word.secret)
-        lines.send(ENTRANCES.encode(carry), TIMEOUT_S)
+        lines.send(ENTRANCES.encode(entrance(word)), TIMEOUT_S)
         _admitted(_answer_of(lines.read_line(TIMEOUT_S)))
     except NodeRefused as refused:
         link.close()
@@ -131,6 +161,15 @@ def carry_files(path: Path) -> LineConnection:
         link.close()
         raise
     return lines
+
+
+def carry_terminal(path: Path, ticket: str) -> tuple[Stream, bytes]:
+    """Returns the connection for a terminal, and what came in on it. Raises OSError."""
+
+    def shows(word: JoinWord) -> CarryTerminal:
+        return CarryTerminal(__version__, word.name, word.secret, ticket)
+
+    return _carry(path, shows).detach()
 
 
 def _admitted(answer: Welcome | JoinRefused | CheckFolder) -> Welcome:

@@ -25,18 +25,21 @@ from dovetail.live.edges.protocols import Incoming, NodeLost
 from dovetail.live.join.gate_stream import GateStream, keep_alive, served
 from dovetail.live.join.identity import ControllerIdentity
 from dovetail.live.join.shared_folder import SharedFolder, begin_check, end_check
+from dovetail.live.join.terminal_hub import TerminalHub
 from dovetail.live.join.word import CLIENT
 from dovetail.live.node.post_thread import PostThread
 from dovetail.live.node.transport import LineChannel
 from dovetail.version import __version__
 from dovetail.wire.agent import REPORTS
 from dovetail.wire.codec import WireError
+from dovetail.wire.connection import Stream
 from dovetail.wire.join import (
     ANSWERS,
     ENTRANCES,
-    FOLDERS_SINCE,
     SERVED,
+    TERMINALS_SINCE,
     CarryFiles,
+    CarryTerminal,
     CheckFolder,
     Enter,
     FolderChecked,
@@ -62,8 +65,14 @@ LOGGED_EVERY_S = 60.0
 """How often the same refusal of the same address is logged."""
 LOGGED_MAX, LOGGED_CHARACTERS = 1000, 16
 BACKLOG = 1024
-SITE_SINCE = 4
-"""The first version of agents that understands what the site has set."""
+TERMINAL_S = 5.0
+"""How long an agent may take to call back for a terminal."""
+
+_AS_WHOM = (
+    "this cluster has several users, and its agent runs all jobs as one",
+    "this cluster has one user, and its agent runs jobs as several",
+)
+_AGENT_OF_USERS = "start it as root with `dovetail agent --users FILE`, or without for one user"
 
 ClientServer = Callable[[socket.socket], None]
 """Serves a client that has entered, without waiting for it."""
@@ -105,6 +114,7 @@ class _NodeChannel:
     incarnation: str
     channel: LineChannel
     heard_s: float
+    wire: int
     dismissed: bool = False
 
 
@@ -119,7 +129,7 @@ class Gate(PostThread):
         *,
         alive_s: float = ALIVE_S,
         shared: SharedFolder | None = None,
-        ships: bool = False,
+        has_users: bool = False,
         site: SiteSettings = AS_USUAL,
     ) -> None:
         super().__init__("gate")
@@ -130,8 +140,9 @@ class Gate(PostThread):
         self._found: deque[Callable[[], None]] = deque()
         self._put: Callable[[Incoming], None] = lambda incoming: None
         self._serve_client: ClientServer | None = None
-        self._ships = ships
+        self._has_users = has_users
         self._serve_files: FileServer = _no_files
+        self._calls = TerminalHub()
         self._strangers: list[_Stranger] = []
         self._nodes: dict[int, _NodeChannel] = {}
         self._changed = threading.Condition()
@@ -180,6 +191,8 @@ class Gate(PostThread):
         now = monotonic()
         while self._found:
             self._found.popleft()()
+        for node, line in self._calls.take_lines():
+            self._say(node, line)
         late = [s for s in self._strangers if now - s.since_s > STRANGER_S]
         for stranger in late:
             if stranger.check is None:
@@ -257,6 +270,8 @@ class Gate(PostThread):
             self._enter(stranger, entrance)
         elif isinstance(entrance, CarryFiles):
             self._carry(stranger, entrance)
+        elif isinstance(entrance, CarryTerminal):
+            self._carry_terminal(stranger, entrance)
         else:
             self._join(stranger, entrance)
 
@@ -323,17 +338,41 @@ class Gate(PostThread):
             why = f"agent {join.version} speaks wire {join.wire}, not {SERVED[0]} or {SERVED[-1]}"
             self._refuse(stranger, f"node {join.node}: {why}", f"install dovetail {__version__}")
             return
-        if self._ships and join.wire < FOLDERS_SINCE:
-            why = f"node {join.node}: agent {join.version} cannot carry files"
-            self._refuse(
-                stranger, why, f"install dovetail {__version__}, or share a folder: --jobs"
-            )
+        if join.has_users is not self._has_users:
+            self._refuse(stranger, f"node {join.node}: {_AS_WHOM[join.has_users]}", _AGENT_OF_USERS)
             return
-        if self._shared is None or join.wire < FOLDERS_SINCE:
+        if self._shared is None:
             self._admit(stranger, join)
             return
         stranger.check = _Check(join)
         self._in_thread(partial(self._begin_check, stranger, stranger.check, self._shared))
+
+    def wire_of(self, node: int) -> int:
+        """Returns the version of the agent of a node, -1 if none is connected."""
+        with self._changed:
+            known = self._nodes.get(node)
+        return -1 if known is None else known.wire
+
+    def open_terminal(self, node: int, job: int, worker: int) -> Stream:
+        """Returns a connection to the keeper of a worker, by its agent. Raises OSError."""
+        if self.wire_of(node) < TERMINALS_SINCE:
+            raise ConnectionError(f"node {node} is not connected, or knows no interactive jobs")
+        with self._calls.waiting(node, job, worker) as answer:
+            self.wake()
+            return answer.get(TERMINAL_S)
+
+    def _carry_terminal(self, stranger: _Stranger, carry: CarryTerminal) -> None:
+        if not self._is_secret(carry.node, carry.secret):
+            self._refuse(stranger, f"the secret of node {carry.node[:64]!r} is wrong")
+            return
+        asked = self._calls.node_of(carry.ticket)
+        if asked is None or asked not in self._nodes or self._nodes[asked].name != carry.node:
+            self._refuse(stranger, f"node {carry.node}: it was asked for no such terminal")
+            return
+        stranger.channel.send(ANSWERS.encode(Welcome(__version__, asked)))
+        stranger.channel.release()
+        self._leave(stranger)
+        self._calls.answer(carry.ticket, stranger.link)
 
     # The shared folder.
 
@@ -406,11 +445,12 @@ class Gate(PostThread):
         return is_same or monotonic() - holder.heard_s > self._alive_s
 
     def _seat(self, stranger: _Stranger, join: Join, number: int) -> None:
-        site = self._site if join.wire >= SITE_SINCE else AS_USUAL
-        stranger.channel.send(ANSWERS.encode(Welcome(__version__, number, site)))
+        stranger.channel.send(ANSWERS.encode(Welcome(__version__, number, self._site)))
         stranger.channel.release()
         self._leave(stranger)
-        known = _NodeChannel(join.node, number, join.incarnation, stranger.channel, monotonic())
+        known = _NodeChannel(
+            join.node, number, join.incarnation, stranger.channel, monotonic(), join.wire
+        )
         known.channel = LineChannel(
             self._loop, stranger.link, partial(self._heard, known), partial(self._lost, known)
         )

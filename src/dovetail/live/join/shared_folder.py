@@ -13,7 +13,7 @@ import os
 import secrets
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -65,11 +65,11 @@ def declare(home: Path, folder: Path) -> SharedFolder:
     """
     where = f"--jobs {folder}"
     known = shared_folder(home)
-    if known is not None and known.path == folder and _mark_of(folder) == known.cluster:
+    if known is not None and known.path == folder and mark_of(folder) == known.cluster:
         return known
     _check_suitable(where, folder, home)
     _check_moved(where, known.path if known is not None else home / "jobs", folder)
-    mark = _mark_of(folder)
+    mark = mark_of(folder)
     if mark and (known is None or mark != known.cluster):
         raise InputError(
             where, "belongs to another cluster", f"choose another, or rm {folder / MARK}"
@@ -111,7 +111,7 @@ def _write(path: Path, content: dict[str, str]) -> None:
     write_whole(path, json.dumps(content) + "\n", mode=PRIVATE)
 
 
-def _mark_of(folder: Path) -> str:
+def mark_of(folder: Path) -> str:
     """Returns the cluster that a folder belongs to, empty if to none."""
     try:
         return str(json.loads((folder / MARK).read_text(encoding="utf-8"))["cluster"])
@@ -120,6 +120,12 @@ def _mark_of(folder: Path) -> str:
 
 
 # A check, by the controller: begun, answered by an agent, and read back.
+
+CheckAccess = Callable[[Path], AbstractContextManager[None]]
+
+
+def _as_ourselves(file: Path) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 def begin_check(folder: SharedFolder) -> tuple[str, str]:
@@ -133,11 +139,14 @@ def begin_check(folder: SharedFolder) -> tuple[str, str]:
     return name, secret
 
 
-def answer_check(path: Path, name: str) -> tuple[str, str]:
-    """Returns what the file of a check has, once the same was written beside it; or why not."""
+def answer_check(path: Path, name: str, access: CheckAccess = _as_ourselves) -> tuple[str, str]:
+    """Returns what the file of a check has, once the same was written beside it; or why not.
+
+    `access` returns what the file is touched in.
+    """
     file = path / CHECKS / Path(name).name
     try:
-        return BoundedWait(CHECK_S).call(lambda: _answer(file)), ""
+        return BoundedWait(CHECK_S).call(lambda: _answer(file, access)), ""
     except FileNotFoundError:
         return "", "has not the controller's file: it is another folder, or an old copy"
     except TimeoutError:
@@ -147,10 +156,11 @@ def answer_check(path: Path, name: str) -> tuple[str, str]:
         return "", f"cannot be {verb}: {error.strerror}"
 
 
-def _answer(file: Path) -> str:
-    secret = file.read_text(encoding="ascii")
-    write_whole(file.with_name(f"{file.name}.answer"), secret, mode=PRIVATE)
-    return secret
+def _answer(file: Path, access: CheckAccess) -> str:
+    with access(file):
+        secret = file.read_text(encoding="ascii")
+        write_whole(file.with_name(f"{file.name}.answer"), secret, mode=PRIVATE)
+        return secret
 
 
 def end_check(folder: SharedFolder, name: str, secret: str, answer: str) -> str:

@@ -193,7 +193,7 @@ class Agent:
     def tick(self, now: float) -> list[AgentReport]:
         """Polls for ends, kills workers past their grace period, and repeats reports of ends."""
         self._end_over_lease(now)
-        reports = [r for end in self._launcher.poll() for r in self._ended(end, now)]
+        reports = self._poll(now)
         for (job, number), worker in self._workers.items():
             if worker.alive and worker.kill_s <= now:
                 # It stays alive here until the launcher reports its end: its GPU is not free yet.
@@ -205,6 +205,9 @@ class Agent:
         if self._try_s <= now:
             reports += self._start_deferred(now)
         return reports
+
+    def _poll(self, now: float) -> list[AgentReport]:
+        return [report for end in self._launcher.poll() for report in self._ended(end, now)]
 
     def end_all(self, grace_s: float, now: float) -> list[AgentReport]:
         """Ends every worker: the cluster is shut down, or its folder is gone."""
@@ -333,17 +336,21 @@ class Agent:
             return self._end_unknown(order, now)
         if not known.alive:
             return [self._report_end(known)]
+        # What has ended by itself by now has not ended because of this order.
+        reports = self._poll(now)
+        if not known.alive:
+            return reports
         if order.grace_s <= 0:
             # Repeated by `tick`: a process that waits for a device outlives the first SIGKILL.
             known.asked, known.kill_s = True, now + self._kill_again_s
             self._launcher.signal(*key, SIGKILL)
-            return []
+            return reports
         was_asked = known.kill_s < NEVER_S
         known.asked, known.kill_s = True, min(known.kill_s, now + order.grace_s)
         # A repeated order must not interrupt a program that saves its state after the first.
         if not was_asked:
             self._launcher.signal(*key, SIGTERM)
-        return []
+        return reports
 
     def _end_unknown(self, order: EndWorker, now: float) -> list[AgentReport]:
         """Fences an unknown number and reports its end: its start may still be on the way."""

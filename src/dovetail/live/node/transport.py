@@ -39,7 +39,22 @@ class Dismiss:
     grace_s: float
 
 
-TO_AGENTS: Codec[Addressed | Dismiss] = Codec({"Addressed": Addressed, "Dismiss": Dismiss})
+@dataclass(frozen=True, slots=True)
+class LinkTerminal:
+    """Join the terminal of a worker to this connection, or, with a `ticket`, to a new one.
+
+    The agent opens that at the gate it came through, and shows the ticket (`wire.join`).
+    """
+
+    node: int
+    job: int
+    worker: int
+    ticket: str = ""
+
+
+TO_AGENTS: Codec[Addressed | Dismiss | LinkTerminal] = Codec(
+    {"Addressed": Addressed, "Dismiss": Dismiss, "Terminal": LinkTerminal}
+)
 
 
 class EventLoop:

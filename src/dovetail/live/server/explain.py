@@ -271,6 +271,7 @@ def _running(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
     if idle := idle_text(run, now_s):
         evidence.append(f"it does not use its GPUs: {idle}")
     evidence.extend(_out_of_reach(job))
+    evidence.extend(_restart_lines(job))
     evidence.append(_free_text(free))
     evidence.append(f"{_jobs_are(len(snapshot.waiting))} waiting")
     if record.detail:
@@ -348,6 +349,29 @@ def _out_of_reach(job: StoredJob) -> list[str]:
     return [f"{processes} {where}, and cannot reach its GPUs on other nodes"]
 
 
+def _restart_lines(job: StoredJob) -> list[str]:
+    """Describes the restarts of a job that has checkpoints of its own."""
+    spec, record = job.spec, job.record
+    if not spec.restarts:
+        return []
+    begun = f", {_times(record.restarts)} so far" if record.restarts else ""
+    lines = [
+        f"its program starts anew when its GPUs change{begun}; that costs about "
+        f"{spec.restart_s:g} s, so it gets more GPUs only where they pay for it"
+    ]
+    return [*lines, *_kill_lines(job)]
+
+
+def _kill_lines(job: StoredJob) -> list[str]:
+    kills = job.record.grace_kills
+    if not kills:
+        return []
+    return [
+        f"{_times(kills)} it did not end within {job.spec.grace_s:g} s of SIGTERM and was killed: "
+        "what it had not saved is lost (grace)"
+    ]
+
+
 def _speed_text(rate: float) -> str:
     if rate <= 0:
         return "it makes no progress yet: its workers start, change over or wait for GPUs"
@@ -384,6 +408,7 @@ def _ended(job: StoredJob, now_s: float) -> ExplainReply:
         evidence.append("it never started")
     if record.end_s < NEVER_S:
         evidence.append(f"it ended {max(0.0, now_s - record.end_s):.0f} s ago")
+    evidence.extend(_kill_lines(job))
     if record.retries:
         evidence.append(f"it was tried again {_times(record.retries)} of {job.spec.retries}")
     sentence = record.detail or ENDS.get(ending, "it is over")

@@ -38,6 +38,7 @@ from dovetail.live.server.messages.one_job import ShowJob, ShowReply
 from dovetail.live.server.messages.output import Logs, LogsReply
 from dovetail.live.server.messages.reason import ExplainJob
 from dovetail.live.server.messages.tenants import ListTenants
+from dovetail.live.server.messages.terminal import AttachReply, AttachTerminal
 from dovetail.live.server.messages.tracking import JobState, TrackJobs, TrackReply
 from dovetail.live.server.output_text import OutputReader
 from dovetail.live.server.requests import Question, Reply
@@ -92,7 +93,9 @@ class RequestHandler:
             yield self._at_once(question, user)
             return
         with StoreReader(self._info.folder.store) as reader:
-            if isinstance(question, Logs):
+            if isinstance(question, AttachTerminal):
+                yield _attached(self._one(reader, question.job))
+            elif isinstance(question, Logs):
                 with self._follower(question):
                     yield from self._logs(reader, question)
             else:
@@ -167,6 +170,9 @@ class RequestHandler:
         if not request.jobs:
             raise InputError(verb, "no job was named")
         matches = {name: reader.matching(name) for name in request.jobs}
+        for name, matching in matches.items() if verb == "requeue" else ():
+            if any(job.spec.terminal for job in reader.some(matching[:1])):
+                raise InputError(f"job {name}", "it is interactive: it has ended with its terminal")
         numbers = list(dict.fromkeys(n for matching in matches.values() for n in matching))
         if not numbers:
             raise InputError(f"job {request.jobs[0]}", NO_SUCH_JOB)
@@ -186,7 +192,8 @@ class RequestHandler:
         folder = self._info.folder.job(stored.number)
         row = job_row(stored, self._index(), self._now())
         names = reader.called(need.job for need in stored.spec.after)
-        output = str(output_of(stored.spec, stored.number, folder))
+        has_file = not stored.spec.terminal
+        output = str(output_of(stored.spec, stored.number, folder)) if has_file else ""
         details = job_details(stored, row, names, output, str(folder))
         waits = stored.record.state is State.PENDING and stored.record.pending_s >= 0
         waits_s = max(0.0, self._now() - stored.record.pending_s) if waits else -1.0
@@ -210,6 +217,10 @@ class RequestHandler:
     def _logs(self, reader: StoreReader, request: Logs) -> Iterator[LogsReply]:
         stored = self._one(reader, request.job)
         number = stored.number
+        if stored.spec.terminal:
+            raise InputError(
+                f"job {request.job}", "it is interactive: its output went to its client"
+            )
         path = output_of(stored.spec, number, self._info.folder.job(number))
         owner = self._owner_of_output(stored)
         with OutputReader(path, request.tail, request.begin, owner) as output:
@@ -233,7 +244,7 @@ class RequestHandler:
 
     def _owner_of_output(self, stored: StoredJob) -> int:
         """Returns the uid whose files alone may be read as the output of a job, -1 for any."""
-        if not self._info.folder.has_users:
+        if not self._info.folder.owned_by_users:
             return -1
         entry = user_entry(stored.spec.user)
         if entry is None:
@@ -276,6 +287,17 @@ class RequestHandler:
         if index is None or index.snapshot is not snapshot:
             self._last_index = index = SnapshotIndex(snapshot)
         return index
+
+
+def _attached(stored: StoredJob) -> AttachReply:
+    """Returns whether a client may have the terminal of a job now, or how the job ended."""
+    record = stored.record
+    if not stored.spec.terminal:
+        mend = "start one: dovetail run --pty -- bash"
+        raise InputError(f"job {stored.number}", "it is not interactive", mend)
+    is_over = record.state in TERMINAL
+    detail = record.detail if is_over else ""
+    return AttachReply(stored.number, is_over, str(record.state), record.exit_code, detail)
 
 
 def _why_refused(reader: StoreReader, verb: str, numbers: Sequence[int]) -> str:

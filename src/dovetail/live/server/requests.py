@@ -20,6 +20,7 @@ from dovetail.live.server.messages.one_job import ShowJob, ShowReply
 from dovetail.live.server.messages.output import Logs, LogsReply
 from dovetail.live.server.messages.reason import ExplainJob, ExplainReply
 from dovetail.live.server.messages.tenants import ListTenants, TenantList
+from dovetail.live.server.messages.terminal import AttachReply, AttachTerminal
 from dovetail.live.server.messages.tracking import TrackJobs, TrackReply
 from dovetail.live.server.protocol import RequestRefused
 from dovetail.wire.codec import WireError, build
@@ -41,6 +42,7 @@ Question = (
     | ListNodes
     | ListTenants
     | History
+    | AttachTerminal
 )
 Reply = (
     SubmitReply
@@ -54,6 +56,7 @@ Reply = (
     | NodeList
     | TenantList
     | HistoryReply
+    | AttachReply
     | RequestRefused
 )
 _CLASS: dict[str, type] = dict.fromkeys(CHANGES, JobChange) | {

@@ -203,6 +203,9 @@ def job_details(
         total_samples=record.total_samples,
         iteration_s=record.iteration_s,
         saved_step=record.saved_step,
+        restart_s=spec.restart_s,
+        restarts=record.restarts,
+        grace_kills=record.grace_kills,
     )
 
 

@@ -29,6 +29,7 @@ from typing import Protocol
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges.protocols import StoreError
 from dovetail.live.server.connections import Connections, end_after_reply
+from dovetail.live.server.messages.terminal import AttachReply
 from dovetail.live.server.protocol import CROWDED, TOO_SLOW, RequestRefused, line_of_reply
 from dovetail.live.server.requests import Question, Reply, question_of
 from dovetail.live.system import unix_socket
@@ -56,6 +57,18 @@ class UserAdmission:
 
     socket: Path
     why_not: Callable[[str], str]
+
+
+class TerminalHandler(Protocol):
+    """Serves the clients of interactive jobs, which have limits of their own."""
+
+    def serve(self, client: socket.socket, number: int, user: str) -> None:
+        """Serves the client of a job until either is over, in the thread of the connection."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of all clients, who come back to the next controller."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +116,10 @@ def _unnoticed(is_idle: bool) -> None:
     """Does nothing."""
 
 
+def _unattached(number: int) -> None:
+    """Serves no terminal."""
+
+
 class Server:
     """Listens and serves each connection in a thread of its own, a bounded number of them."""
 
@@ -114,8 +131,9 @@ class Server:
         token: str = "",
         limits: ServerLimits | None = None,
         door: UserAdmission | None = None,
+        terminals: TerminalHandler | None = None,
     ) -> None:
-        self._handler = handler
+        self._handler, self._terminals = handler, terminals
         self._path = socket_path
         self._door = door
         self._inodes: dict[Path, int] = {}
@@ -167,7 +185,10 @@ class Server:
         """Closes all connections after a short wait for replies under way."""
         if self._wake is None:
             return
-        # First of all, so that a client finds no controller instead of one that is about to end.
+        if self._terminals is not None:
+            # Before its connections end: no client must be taken for one that went away.
+            self._terminals.close()
+        # So that a client finds no controller instead of one that is about to end.
         for path, inode in self._inodes.items():
             unix_socket.remove_socket(path, inode)
         with self._wake as wake:
@@ -250,7 +271,8 @@ class Server:
 
     def _serve_owner(self, connection: socket.socket) -> None:
         waits = partial(self._remote.set_idle, connection)
-        serve_connection(connection, self._handler, self._owner, "", self._limits, waits)
+        attach = partial(self._attach, self._remote, connection, self._owner)
+        serve_connection(connection, self._handler, self._owner, "", self._limits, waits, attach)
 
     def _serve(self, listener: _Listener, connection: socket.socket) -> None:
         user = peer_user(connection) if listener.local else self._owner
@@ -263,7 +285,14 @@ class Server:
             return
         token = "" if listener.local else self._token
         waits = partial(listener.open.set_idle, connection)
-        serve_connection(connection, self._handler, user, token, self._limits, waits)
+        attach = partial(self._attach, listener.open, connection, user)
+        serve_connection(connection, self._handler, user, token, self._limits, waits, attach)
+
+    def _attach(self, table: Connections, client: socket.socket, user: str, number: int) -> None:
+        """Serves the terminal of a job, whose connection counts among requests no more."""
+        table.release(client)
+        if self._terminals is not None:
+            self._terminals.serve(client, number, user)
 
     def _why_not(self, user: str) -> str:
         """Returns why a user is not served, empty if they are."""
@@ -281,11 +310,13 @@ def serve_connection(
     token: str,
     limits: ServerLimits,
     waits: Callable[[bool], None] = _unnoticed,
+    attach: Callable[[int], None] = _unattached,
 ) -> None:
     """Answers the lines of one connection until it ends, breaks a rule or is too slow.
 
     With a token each line must carry it, and the first without it ends the connection. `waits` is
-    called with True when the connection begins to wait for a line, with False when it stops.
+    called with True when the connection begins to wait for a line, with False when it stops. Once
+    the terminal of a job is granted, the connection carries no more lines: `attach` has it.
     """
     lines = LineConnection(connection, line_bytes_max=limits.line_bytes)
     for line in request_lines(lines, limits, waits):
@@ -306,6 +337,9 @@ def serve_connection(
             return
         for reply in _replies(handler, request, user):
             lines.send(line_of_reply(reply), limits.send_s)
+            if isinstance(reply, AttachReply) and not reply.over:
+                attach(reply.job)
+                return
 
 
 def _is_token(value: object, token: str) -> bool:

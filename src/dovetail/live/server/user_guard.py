@@ -2,7 +2,8 @@
 
 As in Slurm without `PrivateData` everybody sees who runs and waits, on what and since when (`ls`,
 `nodes`, `tenants`, states). Command, variables, script, output, events and `why` are the owner's
-and the operators', and so are changes of a job. Nodes and the controller are the operators'.
+and the operators', and so are changes of a job; its terminal is the owner's alone. Nodes and the
+controller are the operators'.
 
 Each refusal is logged. Owners of jobs never change, so what is checked here still holds when it is
 carried out.
@@ -32,6 +33,7 @@ from dovetail.live.server.messages.one_job import ShowJob
 from dovetail.live.server.messages.output import Logs
 from dovetail.live.server.messages.reason import ExplainJob
 from dovetail.live.server.messages.tenants import ListTenants
+from dovetail.live.server.messages.terminal import AttachTerminal
 from dovetail.live.server.messages.tracking import TrackJobs
 from dovetail.live.server.requests import Question, Reply
 from dovetail.live.server.server import Handler
@@ -39,7 +41,7 @@ from dovetail.live.store.queries import StoreReader
 
 LOG = logging.getLogger(__name__)
 _OF_EVERYBODY = (Ping, ListJobs, TrackJobs, ListNodes, ListTenants)
-_OF_THE_OWNER = (ShowJob, Logs, ExplainJob, History)
+_OF_THE_OWNER = (ShowJob, Logs, ExplainJob, History, AttachTerminal)
 
 
 class UserGuard:
@@ -74,6 +76,11 @@ class UserGuard:
             if why_not:
                 raise InputError("submit", why_not, "submit as a user of this cluster")
             return question, ()
+        if isinstance(question, AttachTerminal) and (
+            owner := self._other_owner(question.job, user)
+        ):
+            # What is typed there is typed as its owner.
+            raise InputError(f"job {question.job}", f"only user {owner} may have its terminal")
         if users.is_operator(user) or isinstance(question, _OF_EVERYBODY):
             return question, ()
         if isinstance(question, JobChange):

@@ -20,7 +20,6 @@ from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
-from dovetail.core.messages import HOW
 from dovetail.core.policy import Policy, name_of, parse_policy, spell
 from dovetail.forecast.forecasts import parse_live_forecast
 from dovetail.live.edges.protocols import Incoming, StoredState
@@ -126,7 +125,7 @@ def build_scheduler(
         physics=learning.physics,
         forecast=forecast,
         placing=options.placing,
-        switch_s={how: options.switching.cost_s(how) for how in HOW},
+        switching=options.switching,
     )
     return Scheduler(parsed, options, state, learning)
 

@@ -8,45 +8,42 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from time import sleep, time
-from types import FrameType
 
 from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.policy import name_of, spell
 from dovetail.live.access.shared_home import SharedHome
-from dovetail.live.access.user_list import StoredUsers, read_user_list
+from dovetail.live.access.user_entry import user_entry
+from dovetail.live.access.user_list import StoredUsers
 from dovetail.live.controller.job_folders import JobFolders
 from dovetail.live.controller.node_monitor import awaits_nodes
 from dovetail.live.controller.watchdog import Watchdog, WatchdogPolicy
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import MEASURED, Edges, Incoming, StoredState
 from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
-from dovetail.live.engines.engine import Engine, open_engine
+from dovetail.live.engines.engine import Engine
 from dovetail.live.engines.engine_spec import EngineSpec
-from dovetail.live.engines.joined_engine import JoinSettings
-from dovetail.live.engines.local_engine import check_sockets
 from dovetail.live.engines.output_bound import shorten
-from dovetail.live.engines.shared_engine import SharedEngine
 from dovetail.live.jobs.lifecycle import TERMINAL
 from dovetail.live.jobs.output_path import output_of
-from dovetail.live.join.shared_folder import declare
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import PingReply
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
 from dovetail.live.server.server import Handler, Server, UserAdmission, user_name
 from dovetail.live.server.user_guard import UserGuard
 from dovetail.live.serving.period import starting_meta
+from dovetail.live.serving.save_on_term import saving_on_term
 from dovetail.live.serving.scheduler import JobLengths, Scheduler, build_scheduler
+from dovetail.live.serving.up_request import UpRequest, make_folder
 from dovetail.live.serving.warm_up import warm_up
 from dovetail.live.shipping.shipping_store import ShippedJob, ShippingStore
 from dovetail.live.store.database import Database, EmptyStore
@@ -55,15 +52,14 @@ from dovetail.live.store.group_commit import GroupCommit
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import LIVE, StoreReader
 from dovetail.live.store.store import Store
-from dovetail.live.system.file_system import check_local
 from dovetail.live.system.private_file import is_gone
+from dovetail.live.terminals.terminal_server import TerminalServer, terminal_server
 from dovetail.live.workers.rules import ENDLESS_LEASE_S, Rules
 from dovetail.physics.beliefs.measurements import Measurements
-from dovetail.study.option_texts import OptionTexts
 from dovetail.study.tenant_notes import unheeded
 from dovetail.traces.cluster_file import with_tenants
 from dovetail.version import __version__
-from dovetail.wire.site import AUTO, SiteSettings
+from dovetail.wire.site import AUTO
 
 LOG = logging.getLogger(__name__)
 LEASE = "lease of nodes"
@@ -82,39 +78,9 @@ MESSAGES_S = 0.1
 """How long a message to an agent and its reply usually take at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpRequest:
-    """The command line of `dovetail up`."""
-
-    home: Path
-    policy: str
-    engine: str
-    options: OptionTexts
-    listen: str = ""
-    share_between_users: bool = False
-    join: JoinSettings = field(default_factory=JoinSettings)
-    site: SiteSettings = field(default_factory=SiteSettings)
-    jobs: str = ""
-    users: str = ""
-
-    @property
-    def folder(self) -> Folder:
-        """Returns the folder of the controller: a part of the home if several users share it."""
-        return SharedHome(self.home).folder if self.users else Folder(self.home)
-
-    @property
-    def engine_here(self) -> Engine:
-        """Returns the engine. Raises InputError."""
-        given = dict(self.options)
-        if self.users:
-            home = SharedHome(self.home)
-            return SharedEngine(self.engine, home, Path(self.users), given, self.site)
-        return open_engine(self.engine, self.folder.home, given, self.join, self.site)
-
-
 def check(request: UpRequest) -> None:
     """Raises InputError for a request that cannot work; starts nothing."""
-    folder = _make_folder(request)
+    folder = make_folder(request)
     engine = request.engine_here
     if engine.is_known:
         _check_policy(request, engine)
@@ -155,7 +121,7 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
     `ready` is called when clients can connect. When nodes have joined that the controller does not
     know, or that have other GPUs than before, the next one begins, as after a crash: jobs run on.
     """
-    folder = _make_folder(request)
+    folder = make_folder(request)
     with ExitStack() as stack:
         lock = folder.lock()
         stack.callback(lock.release)
@@ -213,27 +179,6 @@ def _with_tenants(request: UpRequest, engine: Engine, now_s: float) -> Cluster:
     )
 
 
-def _make_folder(request: UpRequest) -> Folder:
-    """Makes and returns the folder of a cluster; makes nothing for a request that cannot work."""
-    folder, agents = request.folder, request.home
-    if request.users:
-        agents = SharedHome(request.home).agent
-        SharedHome(request.home).check(read_user_list(Path(request.users)).controller)
-        if request.jobs:
-            raise InputError(
-                "--jobs", "jobs of several users have theirs in HOME/jobs", "leave it out"
-            )
-    elif SharedHome(request.home).controller.is_dir():
-        what = "it is the folder of a cluster of several users"
-        raise InputError(str(request.home), what, "give --users FILE, or another --home")
-    check_local(folder.home)
-    check_sockets(agents, EngineSpec.parse(request.engine))
-    folder.make()
-    if request.jobs and not request.join.ships:
-        declare(folder.home, Path(request.jobs))
-    return request.folder
-
-
 def _check_new(folder: Folder) -> None:
     """Raises InputError if the store is an empty file although there were jobs.
 
@@ -282,9 +227,9 @@ def _control(
     inbox = ThreadInbox(clock := WallClock(recovered.now_s, engine.speed))
     engine.start_agents()
     with ExitStack() as stack:
-        post = engine.connect(inbox.put)
+        post = engine.connect(inbox.put, clock)
         stack.callback(post.close)
-        folders = JobFolders(folder, store, ships=engine.ships)
+        folders = JobFolders(folder, store, ships=engine.ships, uid_of=_uid_of(request))
         world = LiveWorld(
             Edges(clock, inbox, post, folders, store),
             scheduler.state,
@@ -311,11 +256,13 @@ def _control(
             home=folder.home if users is None else request.home,
             policy=scheduler.policy,
             submitted_max=_submitted_max(users),
+            chooses_output=not (users is not None and engine.ships),
         )
         pong = _pong(request, recovered.epoch, scheduler, clock.now(), engine.speed)
         info = ServerInfo(pong, folder, engine.paced)
         handler = RequestHandler(info, intake, lambda: world.status, clock.now)
-        server = _server(request, folder, handler, users)
+        terminals = terminal_server(folder.store, engine.open_terminal, intake)
+        server = _server(request, folder, handler, users, terminals)
         stack.callback(server.stop)
         server.start(request.listen)
         if engine.ships:
@@ -363,27 +310,6 @@ def _serving_engine(engine: Engine, server: Server, intake: Intake) -> Iterator[
         engine.serve_clients(None)
 
 
-@contextmanager
-def saving_on_term(intake: Intake) -> Iterator[None]:
-    """Makes the jobs save on SIGTERM, as before the end of an allocation; a second one ends."""
-    before = signal.getsignal(signal.SIGTERM)
-
-    def save() -> None:
-        LOG.info("SIGTERM: jobs save, and the controller ends")
-        intake.request("down", argument="save", key=secrets.token_hex(16))
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, before)
-        # Not here: this thread may be in the middle of anything that a request needs.
-        threading.Thread(target=save, name="save", daemon=True).start()
-
-    signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _rules_of(request: UpRequest, engine: Engine) -> Rules:
     return replace(
         rules_at_speed(engine.speed),
@@ -407,23 +333,37 @@ def _pong(
     )
 
 
+def _uid_of(request: UpRequest) -> Callable[[str], int]:
+    """Returns what knows the uid of a user here, by which nodes check theirs; -1 for one user."""
+
+    def uid_of(user: str) -> int:
+        entry = user_entry(user) if request.users else None
+        return -1 if entry is None else entry.uid
+
+    return uid_of
+
+
 def _submitted_max(users: StoredUsers | None) -> Callable[[str], int]:
     """Returns how many jobs each user may have in the queue, as a function of their name."""
     return lambda user: 0 if users is None else users.users().most_submitted(user)
 
 
 def _server(
-    request: UpRequest, folder: Folder, handler: Handler, users: StoredUsers | None
+    request: UpRequest,
+    folder: Folder,
+    handler: Handler,
+    users: StoredUsers | None,
+    terminals: TerminalServer,
 ) -> Server:
     """Returns the server; with users it also listens where everybody may connect."""
     token = folder.token() if request.listen else ""
     if users is None:
-        return Server(handler, folder.socket, token=token)
+        return Server(handler, folder.socket, token=token, terminals=terminals)
     guard = UserGuard(handler, users.users, folder.store)
     door = UserAdmission(
         SharedHome(request.home).socket, lambda user: users.users().why_not_admitted(user)
     )
-    return Server(guard, folder.socket, token=token, door=door)
+    return Server(guard, folder.socket, token=token, door=door, terminals=terminals)
 
 
 def _scheduler(

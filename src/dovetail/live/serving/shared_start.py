@@ -1,7 +1,7 @@
 """The start of a cluster of several users: what root does before an account without rights goes on.
 
-Root shares out the folder and starts the agent. The controller, which reads what everybody sends,
-never is root.
+Root shares out the folders and starts the agent of this machine. The controller, which reads what
+everybody sends, never is root.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from pathlib import Path
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.access.shared_home import SharedHome
+from dovetail.live.access.shared_jobs import make_shared_jobs
 from dovetail.live.access.user_entry import UserEntry, become
 from dovetail.live.access.user_list import ROOT, read_user_list
-from dovetail.live.serving.serve import UpRequest, check
+from dovetail.live.serving.serve import check
+from dovetail.live.serving.up_request import UpRequest
 
 
 def check_as_controller(request: UpRequest) -> None:
@@ -30,6 +32,8 @@ def check_as_controller(request: UpRequest) -> None:
         what = f"root starts a cluster of several users, or {controller.name} where its agent runs"
         raise InputError("--users", what, "run it as root")
     SharedHome(request.home).make(controller)
+    if request.joins and request.jobs and not request.join.ships:
+        make_shared_jobs(Path(request.jobs), controller)
     engine = request.engine_here
     _check_in_child(request, controller)
     engine.start_agents()

@@ -75,6 +75,7 @@ def specs_of(trace: Trace) -> list[JobSpec]:
                 gpu_type=job.gpu_type,
                 priority=job.priority,
                 batch_size=job.batch_size,
+                restart_s=job.restart_s if job.elastic else 0.0,
                 duration_s=duration_s,
                 paced=True,
             )

@@ -96,7 +96,7 @@ def described(path: Path) -> ShippedFile:
 
 def piece_at(path: Path, offset: int) -> str:
     """Returns the piece of a file from an offset on. Raises OSError."""
-    with open(path, "rb", opener=_unlinked) as file:
+    with open(path, "rb", opener=unlinked) as file:
         file.seek(offset)
         return encoded(file.read(PIECE_BYTES))
 
@@ -119,7 +119,7 @@ def decoded(text: str) -> bytes:
 
 def _hash_of(path: Path) -> tuple[_Hash, int]:
     digest, size = hashlib.sha256(), 0
-    with open(path, "rb", opener=_unlinked) as file:
+    with open(path, "rb", opener=unlinked) as file:
         while piece := file.read(READ_BYTES):
             digest.update(piece)
             size += len(piece)
@@ -132,9 +132,10 @@ def _free_bytes(folder: Path) -> int:
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
 
 
-def _unlinked(path: str, flags: int) -> int:
-    # Jobs write into these folders: a link to another file, or a pipe, is not read.
+def unlinked(path: str, flags: int) -> int:
+    """Opens a file itself, for `open`. Raises OSError."""
+    # Jobs write into these folders: a link to another file is not read, and no pipe waited for.
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -2,7 +2,7 @@
 
 It asks one thing at a time and goes round all jobs, so that no large checkpoint keeps the output
 of others waiting, and the controller's pace bounds what is under way. No heartbeat of the agent
-ever waits for it.
+ever waits for it. Where folders belong to several users, each is touched with its owner's rights.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -50,15 +51,28 @@ class _Job:
     fetch: Iterator[bool] | None = None
     asked: AskFiles | None = None
     ended_s: float = -1.0
+    again_s: float = 0.0
+
+
+def _as_ourselves(folder: Path) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 class Shipper:
-    """Ships the folders of jobs below `root`. `connect` returns a connection, or raises OSError."""
+    """Ships the folders of jobs below `root`. `connect` returns a connection, or raises OSError.
+
+    `access` returns what the folder of a job is to be touched in, None while that is not known.
+    """
 
     def __init__(
-        self, root: Path, connect: Callable[[], LineConnection], log: Callable[[str], None]
+        self,
+        root: Path,
+        connect: Callable[[], LineConnection],
+        log: Callable[[str], None],
+        access: Callable[[Path], AbstractContextManager[None] | None] = _as_ourselves,
     ) -> None:
         self._root, self._connect, self._log = root, connect, log
+        self._access = access
         self._lock = threading.Lock()
         self._jobs: dict[int, _Job] = {}
         self._living: frozenset[int] = frozenset()
@@ -161,17 +175,38 @@ class Shipper:
                 job.fetch = None
         got_on = False
         for job in jobs.values():
-            if not job.transfers:
-                job.transfers = [
-                    job.files.push_output(self._ask),
-                    job.files.push_checkpoints(self._ask),
-                ]
-            for transfer in job.transfers:
-                got_on |= next(transfer, False)
-            got_on |= self._fetch(job)
+            got_on |= self._serve_job(job)
         if not got_on or monotonic() >= self._report_s:
             self._remove_over(jobs)
         return got_on
+
+    def _serve_job(self, job: _Job) -> bool:
+        """Lets each transfer of a job make one request. Raises ConnectionError."""
+        access = self._access(job.files.folder)
+        if access is None or monotonic() < job.again_s:
+            return False
+        try:
+            with access:
+                return self._transfer(job)
+        except ConnectionError:
+            raise
+        except OSError as error:
+            # Its own files: its user may have changed their modes. Other jobs go on.
+            job.transfers, job.fetch, job.again_s = [], None, monotonic() + AGAIN_S[-1]
+            why = f"{error.filename or job.files.folder}: {error.strerror or error}"
+            if why != job.files.waits_for:
+                self._log(f"files of job {job.files.job}: {why}")
+            job.files.waits_for = why
+            return False
+
+    def _transfer(self, job: _Job) -> bool:
+        if not job.transfers:
+            job.transfers = [
+                job.files.push_output(self._ask),
+                job.files.push_checkpoints(self._ask),
+            ]
+        got_on = [next(transfer, False) for transfer in job.transfers]
+        return any([*got_on, self._fetch(job)])
 
     def _fetch(self, job: _Job) -> bool:
         with self._lock:
@@ -207,8 +242,11 @@ class Shipper:
 
     def _ask(self, request: ShippingRequest) -> ShippingReply:
         assert self._lines is not None
-        self._lines.send(SHIPPING_REQUESTS.encode(request), TIMEOUT_S)
-        line = self._lines.read_line(TIMEOUT_S)
+        try:
+            self._lines.send(SHIPPING_REQUESTS.encode(request), TIMEOUT_S)
+            line = self._lines.read_line(TIMEOUT_S)
+        except OSError as error:
+            raise ConnectionError(str(error) or type(error).__name__) from error
         if line is None:
             raise ConnectionError("the controller closed the connection of files")
         return SHIPPING_REPLIES.decode(line)

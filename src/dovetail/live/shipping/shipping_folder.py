@@ -24,6 +24,7 @@ from dovetail.live.shipping.shipped_draft import (
     described,
     encoded,
     step_of,
+    unlinked,
 )
 from dovetail.wire.shipping import (
     PIECE_BYTES,
@@ -42,6 +43,7 @@ from dovetail.wire.shipping import (
 
 FILE = ".shipping.json"
 OUTPUT = "output.log"
+STATE_BYTES_MAX = 4096
 Ask = Callable[[ShippingRequest], ShippingReply]
 """Makes a request and returns the answer. Raises OSError if the connection is cut."""
 
@@ -58,7 +60,8 @@ class ShippingFolder:
         self._described: tuple[tuple[Path, int, int], ShippedFile] | None = None
         self._generation, self._lineage = -1, 0
         with suppress(OSError, ValueError, KeyError, TypeError):
-            said = json.loads((folder / FILE).read_text(encoding="ascii"))
+            with open(folder / FILE, encoding="ascii", opener=unlinked) as file:
+                said = json.loads(file.read(STATE_BYTES_MAX))
             self._generation, self._lineage = int(said["generation"]), int(said["lineage"])
             self._stream, self._inode = str(said["stream"]), int(said["inode"])
 
@@ -142,7 +145,7 @@ class ShippingFolder:
 
     def _push_checkpoint(self, ask: Ask, path: Path) -> Iterator[bool]:
         lineage, generation = self._lineage, self._generation
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=unlinked) as stream:
             status = os.fstat(stream.fileno())
             key = (path, status.st_mtime_ns, status.st_size)
             if self._described is None or self._described[0] != key:
@@ -176,6 +179,8 @@ class ShippingFolder:
         folder = lineage_folder(self.folder, lineage)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for file in found:
+            if file.name != SCRIPT and step_of(file.name) < 0:
+                raise ValueError(f"{file.name[:80]!r} is no file of a job")
             target = (self.folder if file.name == SCRIPT else folder) / file.name
             # Workers of the job may run here, and have saved since.
             is_older = 0 <= step_of(file.name) < self.newest_step and not asked.fresh

@@ -28,14 +28,15 @@ _OWNER_ONLY = 0o700
 class Folder:
     """The paths in the folder `home`. Nothing is created but by the methods that say so.
 
-    In a cluster of several users the agents make the folders of jobs, below `jobs`.
+    With `jobs` the folders of jobs are below that, and belong to their submitters: agents make
+    them, and the controller may read there.
     """
 
     def __init__(self, home: Path, jobs: Path | None = None) -> None:
         self.home = home.expanduser().absolute()
         self.shared = shared_folder(self.home) if jobs is None else None
         self.jobs = jobs or (self.shared.path if self.shared else self.home / "jobs")
-        self.has_users = jobs is not None
+        self.owned_by_users = jobs is not None
         self.store = self.home / "store.db"
         self.socket = self.home / "api.sock"
         self.log = self.home / "controller.log"

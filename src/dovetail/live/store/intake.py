@@ -65,7 +65,7 @@ class Intake:
 
     It refuses jobs whose output would go into `home`, the folder of the cluster, and those with
     wishes that `policy` ignores. `submitted_max` is the most jobs of a user that may be live, 0 for
-    no limit.
+    no limit. Without `chooses_output` the output of a job goes to the controller alone.
     """
 
     def __init__(
@@ -78,8 +78,9 @@ class Intake:
         home: Path | None = None,
         policy: Policy | None = None,
         submitted_max: Callable[[str], int] = lambda user: 0,
+        chooses_output: bool = True,
     ) -> None:
-        self._submitted_max = submitted_max
+        self._submitted_max, self._chooses_output = submitted_max, chooses_output
         self._committer = committer
         self._clock = clock
         self._cluster = cluster
@@ -176,7 +177,7 @@ class Intake:
             raise InputError("request", f"unknown verb {verb[:40]!r}", nearest(verb[:40], known))
         if not jobs:
             raise InputError(verb, "no job was named")
-        return [Request(0, verb, job=job) for job in dict.fromkeys(jobs)]
+        return [Request(0, verb, job=job, argument=argument) for job in dict.fromkeys(jobs)]
 
     def _check_drain(self, node: int, argument: str) -> None:
         """Raises InputError for a GPU that is not there, or a reason that no list can show."""
@@ -197,8 +198,7 @@ class Intake:
             where = f"job '{spec.name[:40]}'"
             for field, what in faults(spec):
                 raise InputError(where, f"{field}: {what}")
-            if self._home is not None:
-                check_output(where, spec, self._home)
+            self._check_output(where, spec)
             if spec.array != -1 or spec.array_of != -1:
                 raise InputError(where, "the index of a task is given by the array of its submit")
             for dependency in spec.after:
@@ -209,6 +209,14 @@ class Intake:
                 if dependency.kind == CORRESPONDING and not submission.array:
                     raise InputError(where, "aftercorr is for the tasks of an array", "say afterok")
             self._check_room(where, spec)
+
+    def _check_output(self, where: str, spec: JobSpec) -> None:
+        """Raises InputError for an output to a file that the job may not choose."""
+        if spec.output and not self._chooses_output:
+            what = "output: nodes share no folder, and the controller writes for nobody else"
+            raise InputError(where, what, "leave it out: `dovetail logs` shows the output")
+        if self._home is not None:
+            check_output(where, spec, self._home)
 
     def _settled(self, submission: Submission) -> Submission:
         """Returns a submission with what its tenants imply. Raises InputError."""

@@ -6,7 +6,7 @@ Where a generation breaks, the workers that are left go on first, and others joi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dovetail.core.units import LONG_AGO_S, NEVER_S
@@ -17,6 +17,7 @@ from dovetail.live.workers.failure_detector import (
 )
 from dovetail.live.workers.first_worker import shows_train_job
 from dovetail.live.workers.gang_events import GangStalled, NoTrainJob
+from dovetail.live.workers.rival_generations import with_rivals
 from dovetail.live.workers.roster import HasRoom, IsFree, Roster
 from dovetail.live.workers.worker_state import Desired, Worker
 from dovetail.wire.agent import WorkerEnded, WorkerReport
@@ -279,9 +280,7 @@ class ElasticGang:
     ) -> tuple[int, ...]:
         """Returns the members of the next generation; none while it must wait for others."""
         roster = self.roster
-        if not trainers and self._is_being_ended(now):
-            # They would read the checkpoint to which one may still write that is to be killed: on
-            # another machine, where that order may not arrive.
+        if self._awaits_ends(wanted, trainers, now):
             return ()
         # Survivors stand still until a new generation: for them nothing is worth waiting for.
         broken = any(self.detector.is_broken(w.entered) for w in trainers)
@@ -297,46 +296,24 @@ class ElasticGang:
         if waits and not self._has_leavers(trainers):
             return ()
         members = self._choose_members(able, trainers, broken=broken)
-        if self._hands_over or not (members and trainers):
-            return members
-        return self._with_rivals(members, trainers)
+        return (
+            members if self._hands_over else with_rivals(members, trainers, roster, self.detector)
+        )
 
-    def _with_rivals(self, members: tuple[int, ...], trainers: Sequence[Worker]) -> tuple[int, ...]:
-        """Adds a worker of each ordered generation that may train beside one of these members.
+    def _awaits_ends(self, wanted: Desired, trainers: Sequence[Worker], now: float) -> bool:
+        """Ends what may not go on where nobody trains; returns whether that is to be awaited.
 
-        Survivors of a broken generation enter newer ones as they hear of them. If two of those had
-        no member in common, two copies of the job would train until a late order ends one. Returns
-        none where it must wait for the end of such workers.
+        Others would read the checkpoint to which it may still write: on another machine, where the
+        order to end may not arrive. An unwanted worker that is not known to be at its job may be
+        there all the same, and train: what it reported may be late.
         """
-        roster, joined = self.roster, list(members)
-        first = min(w.entered for w in trainers) + 1
-        known = self.detector.known_from(first)
-        if len(known) <= roster.generation - first:
-            # An earlier controller may have ordered others, of any of those that are there.
-            joined += [w.worker for w in trainers if w.worker not in joined]
-        for rivals in self._rivals(known):
-            if rivals.isdisjoint(joined):
-                there = [roster.workers[n] for n in sorted(rivals)]
-                staying = [w.worker for w in there if w.stays]
-                if not staying and any(roster.rules.lease_s(w.node) for w in there):
-                    return ()
-                joined += staying[:1]
-        return tuple(joined)
-
-    def _rivals(self, generations: Sequence[tuple[int, tuple[int, ...]]]) -> Iterator[set[int]]:
-        """Yields the workers that are there of each of these generations, if it may train yet."""
-        roster = self.roster
-        ended = roster.gone | roster.outcasts
-        for generation, group in generations:
-            there = [roster.workers[n] for n in group if n in roster.workers]
-            # A step takes all members: those that ended, or are in a newer generation, too.
-            if there and ended.isdisjoint(group) and all(w.entered <= generation for w in there):
-                yield {w.worker for w in there}
-
-    def _is_being_ended(self, now: float) -> bool:
-        """Returns whether a worker on a node with a lease was told to end and has not."""
+        if trainers:
+            return False
         self.roster.end_outdated(now)
         workers = self.roster.workers.values()
+        for worker in workers:
+            if worker.worker not in wanted.numbers and worker.entered < 0 and worker.ready < 0:
+                worker.end_by(now, self.roster.launch.grace_s)
         return any(not w.stays and self.roster.rules.lease_s(w.node) > 0 for w in workers)
 
     def _able(self, wanted: Desired) -> list[int]:

@@ -41,12 +41,25 @@ class NoTrainJob:
 
 
 @dataclass(frozen=True, slots=True)
+class LeavingTimeout:
+    """Plain processes that were to leave did not end within their grace, and were killed."""
+
+
+@dataclass(frozen=True, slots=True)
 class GangVacated:
     """The last worker is gone."""
 
 
 GangEvent = (
-    GangFormed | GangStalled | NoTrainJob | GangVacated | WorkerEnded | Training | Saved | Finished
+    GangFormed
+    | GangStalled
+    | NoTrainJob
+    | LeavingTimeout
+    | GangVacated
+    | WorkerEnded
+    | Training
+    | Saved
+    | Finished
 )
 """`WorkerEnded` is of a wanted worker that should run, with the cause as `why`."""
 

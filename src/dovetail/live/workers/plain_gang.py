@@ -6,8 +6,11 @@ change of its workers ends the gang and starts it anew.
 
 from __future__ import annotations
 
+from signal import SIGKILL
+
 from dovetail.core.units import NEVER_S
 from dovetail.live.workers.failure_detector import ReachedSince
+from dovetail.live.workers.gang_events import LeavingTimeout
 from dovetail.live.workers.rendezvous_address import RendezvousAddress
 from dovetail.live.workers.roster import END, HasRoom, IsFree, Roster
 from dovetail.live.workers.worker_state import Desired, Worker
@@ -19,6 +22,7 @@ class PlainGang:
 
     def __init__(self, roster: Roster) -> None:
         self.roster = roster
+        self._exceeded = -1
 
     # What the plan wants.
 
@@ -42,13 +46,27 @@ class PlainGang:
         if worker is None and roster.is_wanted(end.worker) and end.exit_code == 0:
             # An inventory repeats the end of a process that an earlier controller started.
             roster.complete.add(end.worker)
-        elif worker is not None and not roster.is_leaving:
+        elif worker is not None and not self._leaves(end.worker):
             roster.record_end(worker, end)
         elif self._did_its_part(end):
             roster.complete.add(end.worker)
+        elif worker is not None and end.exit_code == -SIGKILL and end.asked:
+            self._note_kill()
         if roster.complete and set(roster.group) <= roster.complete:
             roster.finish()
         roster.release_end(node, end.worker)
+
+    def _leaves(self, number: int) -> bool:
+        """Returns whether a worker is to leave: with all others, or as one of an earlier start."""
+        roster = self.roster
+        return roster.is_leaving or (number in roster.group and not roster.is_wanted(number))
+
+    def _note_kill(self) -> None:
+        """Reports, once for each leaving, that processes outlived their grace."""
+        roster = self.roster
+        if roster.grace_s > 0 and self._exceeded < roster.generation:
+            self._exceeded = roster.generation
+            roster.events.append(LeavingTimeout())
 
     def _did_its_part(self, end: WorkerEnded) -> bool:
         """Returns whether a process that was to leave had ended well by itself just before."""
@@ -97,9 +115,14 @@ class PlainGang:
         Ranks that were never started are not among them: they are started now.
         """
         roster, wanted = self.roster, self.roster.wanted
-        if wanted is None or roster.is_leaving:
+        if wanted is None or roster.is_leaving or roster.is_finished:
             return ()
         roster.heard_s = now
+        known = roster.workers.keys() | roster.gone
+        if roster.group and (known | set(roster.group)).isdisjoint(wanted.numbers):
+            # The change from those to these was under way: these were not started yet.
+            roster.is_leaving = True
+            return ()
         absent = roster.absent(wanted)
         fills = bool(absent) and self._can_be_filled(wanted)
         if fills or (roster.group and not absent):

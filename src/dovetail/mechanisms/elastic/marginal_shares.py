@@ -8,6 +8,7 @@ import numpy as np
 
 from dovetail.algorithms.marginal_gain import marginal_gain
 from dovetail.core.job import Floats, Ints
+from dovetail.core.restarts import most_now
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.budget import cut_to_limits, limits_tenants
 from dovetail.mechanisms.elastic.shares import widest
@@ -37,7 +38,7 @@ def grown(
 
     `beside` are other jobs and their shares, which count to the same limits of tenants.
     """
-    most = np.minimum(view.jobs.max_gpus[jobs], widest(view))
+    most = np.minimum(most_now(view, jobs, view.jobs.max_gpus[jobs]), widest(view))
     larger = _grown(view, jobs, shares, left, worth, most)
     if not limits_tenants(view):
         return larger

@@ -15,6 +15,7 @@ from dovetail.core.job import Floats, Ints
 from dovetail.core.passes import NO_ROOM, Because
 from dovetail.core.plan import Draft
 from dovetail.core.resizing import adjust
+from dovetail.core.restarts import most_now
 from dovetail.core.view import Changes, View
 from dovetail.mechanisms.elastic.budget import Pool, limits
 
@@ -84,7 +85,8 @@ def contenders(view: View, pool: Pool, served: Sequence[int] | None = None) -> C
 def _range(view: View, pool: Pool, jobs: Ints) -> tuple[Ints, Ints]:
     """Returns the least and the greatest share of each job."""
     low = pool.booked(view.jobs.least_gpus[jobs])
-    cap = np.minimum(view.jobs.most_gpus[jobs], min(widest(view), max(1, pool.gpus)))
+    most = most_now(view, jobs, view.jobs.most_gpus[jobs])
+    cap = np.minimum(most, min(widest(view), max(1, pool.gpus)))
     for limit in limits(view):
         if not limit.counts_jobs:
             members = limit.members(jobs)

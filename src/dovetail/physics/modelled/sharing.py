@@ -112,19 +112,19 @@ class ModelSharing:
         return worst
 
     def interference(self, mine: SizedJob, other: SizedJob) -> tuple[float, float]:
-        """Returns the ratios of two jobs, each well placed."""
+        """Returns the ratios of two jobs."""
         one, two = self._demand(mine), self._demand(other)
         return self._law.ratio(one, two), self._law.ratio(two, one)
 
     def interferences(
         self, sides: Sequence[SizedJob], others: Sequence[SizedJob]
     ) -> tuple[Floats, Floats]:
-        """Returns the ratios of all pairs of jobs, each well placed."""
+        """Returns the ratios of all pairs of jobs."""
         mine, theirs = ([self._demand(side) for side in some] for some in (sides, others))
         return self._law.ratios(mine, theirs)
 
     def set_interference(self, members: Sequence[SizedJob]) -> tuple[float, ...]:
-        """Returns the ratios of the members of a set, each well placed."""
+        """Returns the ratios of the members of a set."""
         return tuple(self._law.of_set([self._demand(side) for side in members]).tolist())
 
     def stages(self, job: int, placement: Placement) -> tuple[tuple[float, ...], float]:
@@ -142,7 +142,8 @@ class ModelSharing:
 
     def _demand(self, side: SizedJob) -> ServiceDemand:
         models = self._models
-        return models.demand(side.job, side.gpus or models.gpus[side.job], side.steps)
+        gpus, nodes = side.gpus or models.gpus[side.job], 0 if models.by_count else side.nodes
+        return models.demand(side.job, gpus, side.steps, nodes=nodes)
 
     def _straggling(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
         models, slow = self._models, self._slowdowns.of_workers(job, placement, neighbours)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import permutations, product
+from itertools import permutations
 from typing import Protocol
 
 import numpy as np
@@ -170,11 +170,14 @@ class MeasuredInterference(Interference):
             for other, columns in others_of:
                 if model is None or other is None:
                     unknown[np.ix_(rows, columns)] = True
-                elif self.is_measured(model, other):
-                    for row, column in product(rows, columns):
-                        one, two = mine[row], others[column]
-                        factors[row, column, 0, 1] = self._factor(one, two)
-                        factors[row, column, 1, 0] = self._factor(two, one)
+                else:
+                    place = np.ix_(rows, columns)
+                    batches = [mine[row].micro_batch for row in rows]
+                    beside = [others[column].micro_batch for column in columns]
+                    if table := self._table(model, other):
+                        factors[..., 0, 1][place] = table.factors(batches, beside)
+                    if table := self._table(other, model):
+                        factors[..., 1, 0][place] = table.factors(beside, batches).T
         return factors.reshape(-1, 2, 2), unknown.ravel()
 
     def _factor(self, mine: ServiceDemand, other: ServiceDemand) -> float:
@@ -182,7 +185,7 @@ class MeasuredInterference(Interference):
         if mine.model is None or other.model is None:
             return 1.0
         table = self._table(mine.model, other.model)
-        return table.factor(mine.micro_batch, other.micro_batch) if table else 1.0
+        return float(table.factors([mine.micro_batch], [other.micro_batch])[0, 0]) if table else 1.0
 
     def _rows(self, demands: Sequence[ServiceDemand]) -> Floats:
         return np.array([self._vector(one) for one in demands])

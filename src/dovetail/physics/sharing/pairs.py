@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.core.job import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +56,24 @@ class MeasuredPair:
         known = {at: sum(factors) / len(factors) for at, factors in cells.items()}
         self._rows = sorted({mine for mine, _ in known})
         self._columns = sorted({other for _, other in known})
-        self._factor = [[_nearest(known, row, column) for column in self._columns]
-                        for row in self._rows]  # fmt: skip
-
-    def factor(self, mine: float, other: float) -> float:
-        """Returns measured over computed excess at a micro-batch of each."""
-        row, down = _between(self._rows, math.log2(mine))
-        column, across = _between(self._columns, math.log2(other))
-        upper, lower = self._factor[row], self._factor[min(row + 1, len(self._rows) - 1)]
-        right = min(column + 1, len(self._columns) - 1)
-        return (1 - down) * ((1 - across) * upper[column] + across * upper[right]) + down * (
-            (1 - across) * lower[column] + across * lower[right]
+        self._factor = np.array(
+            [[_nearest(known, row, column) for column in self._columns] for row in self._rows]
         )
+
+    def factors(self, mine: Sequence[float], others: Sequence[float]) -> Floats:
+        """Returns measured over computed excess [mine, others] at micro-batches of both."""
+        (row, down), (column, across) = (
+            zip(*(_between(points, math.log2(at)) for at in some), strict=True)
+            for points, some in ((self._rows, mine), (self._columns, others))
+        )
+        upper, left = np.array(row)[:, None], np.array(column)[None, :]
+        lower = np.minimum(upper + 1, len(self._rows) - 1)
+        right = np.minimum(left + 1, len(self._columns) - 1)
+        beside, below = np.array(across)[None, :], np.array(down)[:, None]
+        known = self._factor
+        top = (1 - beside) * known[upper, left] + beside * known[upper, right]
+        bottom = (1 - beside) * known[lower, left] + beside * known[lower, right]
+        return np.asarray((1 - below) * top + below * bottom)
 
 
 def _nearest(known: dict[tuple[float, float], float], row: float, column: float) -> float:

@@ -58,6 +58,10 @@ unset SSH_CLIENT SSH_CONNECTION SSH_TTY
 exec {command} agent --join {folder}/join --folder {folder}{options} --daemon </dev/null
 """
 """Makes no file through another user's link, even in a folder that others may write: `set -C`."""
+START_BY_NODE = """\
+unset SSH_CLIENT SSH_CONNECTION SSH_TTY
+exec {start}
+"""
 END = """\
 cd {folder} 2>/dev/null || exit 0
 grep -q {fingerprint} join 2>/dev/null || exit 0
@@ -134,7 +138,8 @@ class SshStarter:
         if not end or not self._fingerprint:
             return
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ssh") as pool:
-            list(pool.map(self._end, self._entries.values()))
+            # An agent that the node's own command starts is root's: it ends when it is dismissed.
+            list(pool.map(self._end, (n for n in self._entries.values() if not n.start)))
 
     def _end(self, node: NodeEntry) -> None:
         try:
@@ -182,6 +187,8 @@ def folder_of(node: NodeEntry, fingerprint: str) -> str:
 
 def start_script(node: NodeEntry, fingerprint: str) -> str:
     """Returns what starts an agent, with the join word as standard input."""
+    if node.start:
+        return START_BY_NODE.format(start=node.start)
     slots = f" --slots {node.slots}" if node.slots else ""
     host = f" --host {quote(node.host)}" if node.host else ""
     return START.format(
@@ -240,7 +247,8 @@ def _failure(node: NodeEntry, result: SshOutput, version: str, fingerprint: str)
     if result.code in reasons:
         return f"{place}: {reasons[result.code]}"
     differs = f" (dovetail {version} is there, and {__version__} here)"
-    return f"{place}: {last or f'exit code {result.code}'}{differs * (version != __version__)}"
+    is_other = version not in ("", __version__)
+    return f"{place}: {last or f'exit code {result.code}'}{differs * is_other}"
 
 
 def _mend_of_ssh(place: str, last: str) -> str:

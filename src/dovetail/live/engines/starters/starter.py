@@ -40,7 +40,8 @@ class Starter(Protocol):
     def gone(self) -> Sequence[str]:
         """Returns the nodes of which the engine knows that nothing of ours runs there any more.
 
-        It must be true of a node that is only cut off as well: this ends leases early.
+        It must be true of a node that is only cut off as well: this ends leases early. It
+        must have been true at some time since the call.
         """
         ...
 

@@ -60,3 +60,6 @@ class ShowReply:
     waits_s: float = -1.0
     stops: int = 0
     container_image: str = ""
+    restart_s: float = 0.0
+    restarts: int = 0
+    grace_kills: int = 0

@@ -40,3 +40,7 @@ class Handover:
                     late.insert(0, (free_s, count - wanted))
                 wanted -= count
         return ready_s
+
+
+NO_HANDOVER = Handover()
+"""Where all GPUs are free at once."""

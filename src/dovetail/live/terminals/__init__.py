@@ -1,0 +1,1 @@
+"""Interactive jobs: how bytes travel between a client and the process of its job."""
