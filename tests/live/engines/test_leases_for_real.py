@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.live.engines import local
+from dovetail.live.engines import stored_lease
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import slots
 from dovetail.live.engines.keeper import Keeper, KeeperOrder
@@ -109,7 +109,7 @@ def no_room(*_: object, **__: object) -> None:
 def test_a_keeper_whose_lease_was_never_written_kills_when_it_is_over(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "write_whole", no_room)
+    monkeypatch.setattr(stored_lease, "write_whole", no_room)
     agent, launcher = agent_of(folder)
     renew(agent, 1.0)
     assert not (folder / "lease.json").exists()
@@ -126,7 +126,7 @@ def test_on_a_full_disk_a_lease_is_renewed_in_its_place(
 ) -> None:
     lease = StoredLease(folder / "lease.json")
     lease.renew(Renew(60.0, 5.0, "x", 100.0), "x", 101.0)
-    monkeypatch.setattr(local, "write_whole", no_room)
+    monkeypatch.setattr(stored_lease, "write_whole", no_room)
     lease.renew(Renew(60.0, 5.0, "x", 123456.789), "x", 123457.0)
     lease.renew(Renew(60.0, 5.0, "x", 123460.0), "x", 123461.0)
     stored = json.loads(lease.path.read_text())
