@@ -40,8 +40,8 @@ CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 QUANTUM = Path("/proc/sys/kernel/sched_rr_timeslice_ms")
 QUANTUM_MS = 4
 """A timer's tick of many kernels; GPUs switch between processes after some 2 ms."""
-LOOPS_FIRST, NETWORK_FIRST = 1, 2
-"""Priorities: packets before loops, as a network card needs no core."""
+LOOPS_FIRST, DEVICES_FIRST = 1, 2
+"""Priorities: packets and reads before loops, as network cards and disks need no core."""
 PERIOD_S = 0.010
 """Of a limit: a third of an iteration, so that it slows each one."""
 CLONE_NEWNET = 0x40000000
@@ -52,7 +52,7 @@ PR_SET_TIMERSLACK = 29
 class Machine:
     """Where the processes of members find the resources.
 
-    `namespaces` are those of trainers and of peers; `group` begins the names of control groups.
+    `namespaces` are those of trainers and of peers, `group` is the control group for a limit.
     """
 
     samples: Path
@@ -63,16 +63,29 @@ class Machine:
     @contextmanager
     def limit(self, thread: int, share: float) -> Iterator[None]:
         """Lets a thread use a share of a core in each period."""
-        group = self.group.with_name(f"{self.group.name}-{thread}")
-        group.mkdir()
+        (self.group / "cpu.rt_runtime_us").write_text(str(round(share * PERIOD_S * 1e6)))
+        (self.group / "tasks").write_text(str(thread))
         try:
-            (group / "cpu.rt_period_us").write_text(str(round(PERIOD_S * 1e6)))
-            (group / "cpu.rt_runtime_us").write_text(str(round(share * PERIOD_S * 1e6)))
-            (group / "tasks").write_text(str(thread))
             yield
         finally:
             (CPU_GROUPS / "tasks").write_text(str(thread))
-            group.rmdir()
+
+
+@contextmanager
+def limited_group() -> Iterator[Path]:
+    """Gives the control group of whoever is limited; a name only where there are no limits."""
+    group = CPU_GROUPS / f"dovetail-colocation-{os.getpid()}"
+    if why_no_limits():
+        yield group
+        return
+    group.mkdir()
+    try:
+        (group / "cpu.rt_period_us").write_text(str(round(PERIOD_S * 1e6)))
+        yield group
+    finally:
+        # A group that is removed holds its part of the cores until the kernel forgets it.
+        (group / "cpu.rt_runtime_us").write_text("0")
+        group.rmdir()
 
 
 def come_first(priority: int) -> None:
@@ -81,7 +94,8 @@ def come_first(priority: int) -> None:
     Threads of one priority take turns on a core, each for `QUANTUM_MS`. Sleeps end within 1 us.
     """
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1000)
-    (CPU_GROUPS / "tasks").write_text(str(thread_id()))
+    if (CPU_GROUPS / "tasks").exists():  # elsewhere the group at the root has no such quota
+        (CPU_GROUPS / "tasks").write_text(str(thread_id()))
     os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(priority))
 
 
@@ -91,10 +105,15 @@ def why_not() -> str:
         return "two cores are needed"
     if os.geteuid():
         return "network namespaces need root"
-    if not (CPU_GROUPS / "cpu.rt_runtime_us").exists():
-        return "limits need control groups of version 1 with real-time quotas"
     missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
     return f"{' and '.join(missing)} not found: install iproute2" if missing else ""
+
+
+def why_no_limits() -> str:
+    """Returns why nobody can be limited here, or nothing."""
+    if (CPU_GROUPS / "cpu.rt_runtime_us").exists():
+        return ""
+    return "they need control groups of version 1 with real-time quotas"
 
 
 @contextmanager
@@ -107,8 +126,7 @@ def machine(folder: Path) -> Iterator[Machine]:
         near, far = f"dv{os.getpid()}n", f"dv{os.getpid()}f"
         try:
             join_namespaces(near, far)
-            with quantum(QUANTUM_MS):
-                group = CPU_GROUPS / f"dovetail-colocation-{os.getpid()}"
+            with quantum(QUANTUM_MS), limited_group() as group:
                 yield Machine(samples, Path(place), (near, far), group)
         finally:
             for name in (near, far):
@@ -177,6 +195,16 @@ def enter_namespace(name: str) -> None:
     with open(f"/run/netns/{name}", "rb") as file:
         if libc.setns(file.fileno(), CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {name}")
+
+
+@contextmanager
+def device() -> Iterator[None]:
+    """Lets this thread work for a device."""
+    os.sched_setparam(0, os.sched_param(DEVICES_FIRST))
+    try:
+        yield
+    finally:
+        os.sched_setparam(0, os.sched_param(LOOPS_FIRST))
 
 
 def thread_id() -> int:

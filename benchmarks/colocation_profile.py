@@ -150,6 +150,7 @@ def tables(profile: Profile) -> Iterator[str]:
     for ahead in sorted({entry.ahead for entry in profile.entries}):
         yield f"\nloaders {ahead} batches ahead" if ahead else "\nloaders not ahead"
         yield from demands(profile, ahead)
+        yield from medians_of_sets(profile, ahead)
         yield from sums_of_sets(profile, ahead)
         yield from limits(profile, ahead)
 
@@ -172,6 +173,25 @@ def demands(profile: Profile, ahead: int) -> Iterator[str]:
             iteration_s = 1 / statistics.median(entry.rates_per_s[0])
             cells = [*entry.used_s[0], iteration_s]
             yield row(entry.kinds[0], *(f"{1e3 * each:.1f}" for each in cells))
+
+
+def medians_of_sets(profile: Profile, ahead: int) -> Iterator[str]:
+    """Yields the median of the sums of all sets of a size, the least and the most."""
+    here = [e for e in profile.entries if e.ahead == ahead and len(e.kinds) > 1 and e.way != LIMIT]
+    ways = list(dict.fromkeys(e.way for e in here))
+    yield from head("sum of rates over alone", *ways)
+    for size in sorted({len(e.kinds) for e in here}):
+        cells = []
+        for way in ways:
+            entries = [e for e in here if len(e.kinds) == size and e.way == way]
+            sums = [statistics.fmean(profile.sums(e)) for e in entries]
+            cells.append(spread(sums) if sums else "")
+        yield row(f"{len({e.kinds for e in here if len(e.kinds) == size})} sets of {size}", *cells)
+
+
+def spread(values: Sequence[float]) -> str:
+    """Returns the median in words, with the least and the most."""
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 def sums_of_sets(profile: Profile, ahead: int) -> Iterator[str]:

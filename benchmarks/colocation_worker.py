@@ -24,14 +24,15 @@ from numpy.typing import NDArray
 
 from benchmarks.colocation_machine import (
     COMPUTE_CORE,
+    DEVICES_FIRST,
     HOST_CORE,
     LOOPS_FIRST,
-    NETWORK_FIRST,
     SIDE,
     Disk,
     Machine,
     SampleReader,
     come_first,
+    device,
     enter_namespace,
     thread_id,
 )
@@ -214,7 +215,7 @@ def load(shared: Shared, part: Part, reader: SampleReader, slots: NDArray[np.flo
         while shared.empty.acquire() and not shared.is_over(part):
             size = shared.sizes[batch % SLOTS] = rng.uniform(1 - SPREAD, 1 + SPREAD)
             count, images = (whole(size * n, rng) for n in (part.kind.chunks, part.kind.images))
-            with diary.stage(STORAGE):
+            with diary.stage(STORAGE), device():
                 chunks = reader.read(count)
             with diary.stage(CPU):
                 decode(chunks, images, slots[batch % SLOTS])
@@ -288,7 +289,7 @@ class Model:
 
 def joined(machine: Machine, number: int, rank: int) -> torch.distributed.ProcessGroup:
     """Returns the process group of trainer and peer; its threads are on the host's core."""
-    come_first(NETWORK_FIRST)
+    come_first(DEVICES_FIRST)
     import torch
     from torch import distributed
 

@@ -18,12 +18,21 @@ from contextlib import ExitStack, contextmanager
 from itertools import combinations_with_replacement
 from pathlib import Path
 
-from benchmarks.colocation import Cell, JobSet, Member, Way, keep, mean, measured, missing
 from benchmarks.colocation_profile import ALONE, FREE, LIMIT, MPS, joined, tables
+from benchmarks.colocation_sets import (
+    LIMITS,
+    Cell,
+    JobSet,
+    Member,
+    Way,
+    keep,
+    mean,
+    measured,
+    missing,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 CONTROL = "nvidia-cuda-mps-control"
-LIMITS = (0.25, 0.5, 0.75)
 LOADERS = 2
 STARTS_WITHIN_S = 300.0
 

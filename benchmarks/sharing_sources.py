@@ -6,19 +6,26 @@ use demands of the jobs alone; of a job beside another nothing is used but what 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.colocation_profile import (
+    FREE,
+    LIMIT,
+    LOCK_STEP,
+    TOKENS,
+    Entry,
+    Profile,
+    read_profile,
+)
 from dovetail.algorithms.processor_sharing import slowdowns
 from dovetail.algorithms.stage_cycle import OVERLAPPED, barrier_s
 from dovetail.physics.sharing.contention import shipped_contention
-from dovetail.physics.sharing.limits import LEAST, alone_slowdown, shared_slowdown
+from dovetail.physics.sharing.limits import LEAST, shared_slowdown
 from dovetail.physics.sharing.service_demand import GPU, RESOURCES, well_placed_demand
 from dovetail.physics.sharing.turns import InterleaveRule, interleaving_of
 from dovetail.physics.zoo.models import zoo
@@ -97,7 +104,7 @@ def lucid(data: Path) -> list[HeldOut]:
     mean = np.full(len(sides), measured.mean())
     busy = used.min(axis=1) >= ON_THE_GPU
     known = gpu_ratios(law, tuple(load.T), tuple(used.T))
-    unknown = gpu_ratios(law, tuple(load.T), np.ones_like(used.T))
+    unknown = gpu_ratios(law, tuple(load.T), tuple(np.ones_like(used.T)))
     return [
         HeldOut("GPU stage as measured", known, measured, mean),
         HeldOut("unknown, both on the GPU", unknown[busy], measured[busy], mean[busy]),
@@ -182,61 +189,72 @@ def muri() -> HeldOut:
 
 # Processes of our own on CPU slots (`python -m benchmarks.colocation`).
 
-FREE, LOCK_STEP, LIMIT, ALONE = "free", "lock step", "limit", "alone"
-Entry = Mapping[str, Any]
 
-
-def processes(path: Path) -> list[HeldOut]:
+def processes(paths: Iterable[Path]) -> list[HeldOut]:
     """Returns ratios of measured sets in free competition, in lock step and under limits.
 
-    All come from the demands of the members alone: each resource serves one at full speed, and
-    all members weigh the same. Loaders work so many batches `ahead`.
+    All come from the demands of the members alone, in the same run: each resource serves one at
+    full speed, and all members weigh the same. Loaders work so many batches `ahead`.
     """
-    entries: list[Entry] = json.loads(path.read_text())["entries"]
-    alone = {(e["kinds"][0], e["ahead"]): e for e in entries if e["way"] == ALONE}
     found: dict[str, list[tuple[float, float]]] = {}
-    for entry in entries:
-        size, way = len(entry["kinds"]), entry["way"]
-        if (size > 1 or way == LIMIT) and way in (FREE, LOCK_STEP, LIMIT):
-            what = f"{way}, sets of {size}, {'ahead' if entry['ahead'] else 'not ahead'}"
-            found.setdefault(what, []).extend(_of_entry(entry, alone))
+    for profile in map(read_profile, paths):
+        for entry in profile.entries:
+            if entry.way in (FREE, LOCK_STEP, LIMIT) and (len(entry.kinds) > 1):
+                loaders = "ahead" if entry.ahead else "not ahead"
+                what = f"{entry.way}, sets of {len(entry.kinds)}, {loaders}"
+                found.setdefault(what, []).extend(_of_entry(entry, profile))
+    tables = {what: np.array(rows) for what, rows in found.items()}
     return [
-        HeldOut(what, *np.array(rows).T, np.full(len(rows), np.mean([m for _, m in rows])))
-        for what, rows in found.items()
+        HeldOut(what, table[:, 0], table[:, 1], np.full(len(table), table[:, 1].mean()))
+        for what, table in tables.items()
     ]
 
 
-def _of_entry(
-    entry: Entry, alone: Mapping[tuple[str, int], Entry]
-) -> Iterator[tuple[float, float]]:
+def _of_entry(entry: Entry, profile: Profile) -> Iterator[tuple[float, float]]:
     """Yields the ratio of each member as predicted and as measured."""
-    own = [alone[kind, entry["ahead"]] for kind in entry["kinds"]]
-    alone_s = np.array([1 / np.mean(e["rates_per_s"][0]) for e in own])
-    stage_s = np.array([e["used_s"][0] for e in own])
+    own = [profile.alone(kind, entry.ahead) for kind in entry.kinds]
+    alone_s = np.array([1 / np.median(one.rates_per_s[0]) for one in own])
+    stage_s = np.array([one.used_s[0] for one in own])
     shares = np.minimum(1.0, stage_s / alone_s[:, None])
     ratios = slowdowns(shares[None], shares[None], np.ones((1, *shares.shape)), ONE_OF_EACH)[0]
-    if entry["way"] == LOCK_STEP:
-        ratios = barrier_s(stage_s.tolist(), entry["offsets"]) / alone_s
-    elif entry["way"] == LIMIT:
+    if entry.way == LOCK_STEP:
+        ratios = barrier_s(stage_s.tolist(), entry.offsets) / alone_s
+    elif entry.way == LIMIT:
         ratios = _limited(np.maximum(LEAST, shares[:, GPU]), ratios, entry)
-    measured = [
-        1 / (np.mean(rates) * s) for rates, s in zip(entry["rates_per_s"], alone_s, strict=True)
-    ]
-    yield from zip(ratios.tolist(), measured, strict=True)
+    speeds = np.mean(profile.of_alone(entry), axis=1)
+    yield from zip(ratios.tolist(), (1 / speeds).tolist(), strict=True)
+
+
+def sums_of_processes(path: Path) -> Iterator[tuple[str, float, dict[str, float]]]:
+    """Yields, by kind of set, medians of the sum of speeds: by the law freely, and as measured."""
+    profile = read_profile(path)
+    sets = [(len(e.kinds), e.ahead) for e in profile.entries if len(e.kinds) > 1]
+    for size, ahead in dict.fromkeys(sets):
+        of_size = [e for e in profile.entries if (len(e.kinds), e.ahead) == (size, ahead)]
+        law = [
+            sum(1 / ratio for ratio, _ in _of_entry(entry, profile))
+            for entry in of_size
+            if entry.way == FREE
+        ]
+        measured = {
+            way: float(np.median([np.mean(profile.sums(e)) for e in of_size if e.way == way]))
+            for way in (FREE, TOKENS, LOCK_STEP)
+        }
+        what = f"{len(law)} sets of {size}, {'ahead' if ahead else 'not ahead'}"
+        yield what, float(np.median(law)), measured
 
 
 ONE_OF_EACH: Floats = np.ones((1, 1, RESOURCES))
 
 
 def _limited(used: Floats, free: Floats, entry: Entry) -> Floats:
-    """Returns the ratios where one member may use a share of the computing alone."""
-    limits = [entry["share"] if n == entry["limited"] else 1.0 for n in range(len(used))]
-    if len(used) == 1:
-        return np.array([alone_slowdown(float(used[0]), limits[0])])
+    """Returns the ratios of two, one of which may use a share of the computing alone."""
+    first, second = (entry.share if n == entry.limited else 1.0 for n in range(2))
+    (one, two), (slow, slower) = used, free
     return np.array(
         [
-            shared_slowdown(used[i], limits[i], used[1 - i], limits[1 - i], free[i])
-            for i in range(len(used))
+            shared_slowdown(one, first, two, second, slow),
+            shared_slowdown(two, second, one, first, slower),
         ]
     )
 

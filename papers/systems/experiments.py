@@ -261,9 +261,7 @@ def variants(loads: tuple[float, ...]) -> list[Variant]:
             **{f"interference {x:g}": replace(BASE, interference=x) for x in (1.0, 1.25, 1.5, 2.0)},
             "no contention": replace(BASE, cycle="overlapped,no-contention"),
             "stages with barriers": replace(BASE, cycle="barrier"),
-            "one job loads at a time": replace(
-                BASE, interference="measured,host:1", cycle="barrier,no-contention"
-            ),
+            "one job loads at a time": replace(BASE, interference="measured,host:1"),
             "placement is free": replace(BASE, physics="counted"),
             "linear scaling": replace(BASE, physics="linear"),
         },

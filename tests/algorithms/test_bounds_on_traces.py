@@ -78,9 +78,9 @@ def elastic_bounds(data_dir: Path, trace: str) -> LowerBounds:
 @pytest.mark.parametrize(
     ("trace", "span", "squashed", "busy", "priced", "srsf", "x_bound"),
     [
-        ("trace3", 46_865, 108_081, 126_931, 139_719, 172_680.190658, 1.236),
-        slow("trace4", 119_336, 378_981, 435_728, 434_052, 468_579.905534, 1.075),
-        slow("trace2", 99_986, 2_027_316, 2_067_416, 1_965_985, 2_145_393.875432, 1.038),
+        ("trace3", 46_865, 108_081, 126_931, 138_291, 172_680.190658, 1.249),
+        slow("trace4", 119_336, 378_981, 435_728, 446_146, 468_579.905534, 1.050),
+        slow("trace2", 99_986, 2_027_316, 2_067_416, 2_042_807, 2_145_393.875432, 1.038),
     ],
 )
 def test_srsf_on_muris_traces_is_near_the_rigid_bound(

@@ -17,7 +17,8 @@ def test_bound_prints_every_bound_and_marks_the_largest(shell: Shell, month: Pat
     assert said[0] == "250 jobs; powers allowed: exclusive, rigid"
     assert said[1].endswith("<- the bound")
     assert sum("mean JCT at least" in line for line in said) == 5
-    assert "makespan at least" in said[-1]
+    assert "makespan at least" in said[-2]
+    assert said[-1].startswith("How loose: of the best schedule of four jobs 91%")
 
 
 def test_a_table_is_printed_where_the_terminal_knows_ascii_only(month: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.contention import MEASURED_HERE, print_errors, sources
+from benchmarks.contention import print_errors, sources
 from doc_pages import ROOT, blocks
 from dovetail.cli.main import run
 
@@ -40,7 +40,7 @@ def test_the_physics_page_prints_the_errors_by_source(
     text = (ROOT / "docs/concepts/physics.md").read_text()
     table = text.partition("| source | held out | rows | mean | p90 | worst |")[2]
     rows = re.findall(r"^\| (?!-)(.*) \|$", table.partition("\n\n")[0], re.MULTILINE)
-    print_errors(sources(data_dir, MEASURED_HERE))
+    print_errors(sources(data_dir))
     said = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert len(rows) > 10
     for row in rows:

@@ -186,7 +186,10 @@ command: alone
         ("command: x\ngpus: 0", "line 2: gpus: '0' is not a number of GPUs"),
         ("command: x\ngpus: 4..1", "line 2: gpus: '4..1' is not a number of GPUs"),
         ("command: x\ngpus: [1]", "line 2: gpus: expected a text, not a list"),
-        ("command: x\ngpus: 1..4", "line 2: only a program that uses dovetail.train can change"),
+        (
+            "command: x\ngpus: 1..4",
+            "line 2: only a program that uses dovetail.train, or",
+        ),
         ("command: x\ngpus: 2\nmin_gpus: 3", "line 3: at least 3 GPUs, at most 2"),
         ("command: x\ntime_limit: 30", "line 2: time_limit: 30 lacks a unit: write 30s, 30m"),
         ("command: x\ntime_limit: soon", "line 2: time_limit: 'soon' is not a duration"),

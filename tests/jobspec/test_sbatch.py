@@ -310,7 +310,7 @@ def test_what_slurm_has_no_word_for_stands_on_lines_of_our_own(tmp_path: Path) -
         ("#DOVETAIL gpus", "'gpus' is not FIELD=VALUE"),
         ("#DOVETAIL mingpus=1", "did you mean 'min_gpus'?"),
         ("#DOVETAIL command=x", "a script cannot set the field 'command'"),
-        ("#DOVETAIL gpus=1..4", "only a program that uses dovetail.train can change"),
+        ("#DOVETAIL gpus=1..4", "or has checkpoints of its own, can change"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_with_its_line(

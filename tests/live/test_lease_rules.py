@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.live.engines.local import StoredFence
+from dovetail.live.engines.stored_lease import StoredFence
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import AdoptedWorker, WorkerExit
 from dovetail.live.node.lease import Lease

@@ -61,6 +61,7 @@ def test_only_the_server_and_the_training_side_listen() -> None:
     }
     assert binds <= {
         "system/unix_socket.py",  # Unix sockets in the cluster's folder, for its owner alone
+        "engines/keeper_terminal.py",  # a Unix socket in the folder of an interactive worker
         "engines/joined_engine.py",  # the gate: TLS, with a secret for each node
         "cli/agent.py",  # binds and closes at once, to see whether an address is its own
         "node/rendezvous_addresses.py",  # finds a free port and gives it back

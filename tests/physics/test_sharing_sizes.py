@@ -7,7 +7,7 @@ import pytest
 
 from builders import Row, trace_of
 from dovetail.algorithms.stage_cycle import overlapped_s
-from dovetail.core.beliefs import Side
+from dovetail.core.beliefs import SizedJob
 from dovetail.core.cluster import Cluster
 from dovetail.core.placement import Interleave, Placement
 from dovetail.physics.placed import placed_physics
@@ -29,8 +29,8 @@ def placed(gpus: int, steps: int = 1) -> Placement:
 
 @pytest.mark.parametrize("gpus", [1, 2, 4, 8, 16])
 def test_rates_of_pairs_are_those_of_placements_on_the_same_gpus(gpus: int) -> None:
-    one = [Side(job, 1, gpus) for job in range(len(MODELS))]
-    two = [Side(job, steps, gpus) for job in range(len(MODELS)) for steps in (1, 2)]
+    one = [SizedJob(job, 1, gpus) for job in range(len(MODELS))]
+    two = [SizedJob(job, steps, gpus) for job in range(len(MODELS)) for steps in (1, 2)]
     mine, theirs = KNOWN.pair_rates(one, two)
     assert mine.shape == theirs.shape == (len(one), len(two))
     for i, first in enumerate(one):
@@ -48,7 +48,7 @@ def test_rates_of_pairs_are_those_of_placements_on_the_same_gpus(gpus: int) -> N
 
 
 def test_no_size_means_the_requested_one() -> None:
-    sides, sized = [Side(0), Side(2, 2)], [Side(0, 1, 4), Side(2, 2, 4)]
+    sides, sized = [SizedJob(0), SizedJob(2, 2)], [SizedJob(0, 1, 4), SizedJob(2, 2, 4)]
     assert np.array(KNOWN.pair_rates(sides, sides)) == pytest.approx(
         np.array(KNOWN.pair_rates(sized, sized))
     )
@@ -57,14 +57,14 @@ def test_no_size_means_the_requested_one() -> None:
 @pytest.mark.parametrize("gpus", [1, 8])
 def test_the_rates_of_a_set_of_two_are_those_of_the_pair(gpus: int) -> None:
     for i, j in permutations(range(len(MODELS)), 2):
-        members = [Side(i, 1, gpus), Side(j, 1, gpus)]
+        members = [SizedJob(i, 1, gpus), SizedJob(j, 1, gpus)]
         mine, theirs = KNOWN.pair_rates(members[:1], members[1:])
         assert KNOWN.set_rates(members) == pytest.approx([mine[0, 0], theirs[0, 0]])
 
 
 def test_four_in_a_set_are_slower_than_two() -> None:
-    four = KNOWN.set_rates([Side(j, 1, 2) for j in (0, 1, 4, 0)])
-    two = KNOWN.set_rates([Side(j, 1, 2) for j in (0, 1)])
+    four = KNOWN.set_rates([SizedJob(j, 1, 2) for j in (0, 1, 4, 0)])
+    two = KNOWN.set_rates([SizedJob(j, 1, 2) for j in (0, 1)])
     assert (four[:2] < two).all() and (four > 0).all()
 
 

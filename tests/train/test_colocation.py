@@ -3,6 +3,7 @@
 import json
 import math
 import multiprocessing
+import re
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 pytest.importorskip("torch")
 
 from benchmarks import colocation
-from benchmarks.colocation import JobSet, Pace, Way, parts_of, planned
+from benchmarks.colocation_crew import Pace, parts_of
 from benchmarks.colocation_machine import why_not
 from benchmarks.colocation_profile import LIMIT, LOCK_STEP, joined, read_profile, tables
+from benchmarks.colocation_sets import JobSet, Way, measured, planned
 from benchmarks.colocation_turns import LockStep, PhasesOver, Tokens
 
 CONTEXT = multiprocessing.get_context("spawn")
@@ -132,12 +134,30 @@ def test_a_profile_joins_repetitions_and_divides_by_the_rate_alone(tmp_path: Pat
     assert read_profile(tmp_path / "profile.json") == profile
 
 
+def test_the_performance_page_prints_what_the_measured_profiles_say(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    colocation.main([])
+    said = capsys.readouterr().out.splitlines()
+    page = (Path(__file__).parents[2] / "docs/claims/performance.md").read_text()
+    section = page.partition("## Sharing a machine")[2].partition("\n## ")[0]
+    rows = [
+        line
+        for line in section.splitlines()
+        if re.match(r"\| (\d+ sets|disk|cpu|compute|red|bal)", line)
+    ]
+    assert len(rows) == 10
+    for row in rows:
+        assert any(line.startswith(row.rstrip(" |")) for line in said), row
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(bool(why_not()), reason=why_not() or "never")
 def test_two_loops_share_a_disk_cores_and_a_network_and_stop_together(tmp_path: Path) -> None:
     pair = JobSet(("disk", "reduction"), 2)
     cells = [(0, pair, Way(name)) for name in ("free", "lock step")]
     colocation.measure(tmp_path, cells, Pace(0.1, 0.6), math.inf)
-    free, steps = colocation.measured(tmp_path, pair)
+    free, steps = measured(tmp_path, pair)
     assert min(member.iterations for cell in (free, steps) for member in cell.members) > 1
     assert all(used_s > 0 for member in free.members for used_s in member.used_s)
     assert free.members[0].waited_s < steps.members[0].waited_s

@@ -57,6 +57,21 @@ def interval_grid(instants_s: npt.ArrayLike, intervals: int) -> Floats:
     return np.unique(np.concatenate(([low, high], inner[1:-1])))
 
 
+def counting_grid(instants_s: npt.ArrayLike, intervals: int) -> Floats:
+    """Returns a grid as `interval_grid`, its density that of the root of the number of instants.
+
+    Of thousands of instants most of which are alone it takes no notice of how far apart they are.
+    """
+    instants = np.asarray(instants_s, dtype=np.float64)
+    low, high = float(instants.min()), float(instants.max())
+    if low == high:
+        return np.array([low, low + 1.0])
+    counts, bins = np.histogram(instants, bins=64 * intervals)
+    density = np.concatenate(([0.0], np.cumsum(np.sqrt(counts))))
+    inner = np.interp(np.linspace(0, density[-1], intervals + 1), density, bins)
+    return np.unique(np.concatenate(([low, high], inner[1:-1])))
+
+
 def solve_intervals(demand: JobDemand, capacity: SpeedTimeline, edge_s: Floats) -> IntervalSolution:
     """Returns the optimum over the grid; before its first edge and after its last all is free.
 

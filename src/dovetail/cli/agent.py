@@ -197,10 +197,10 @@ def _serve_as_node(joiner: Joiner, folder: Path, devices: Devices, how: AgentOpt
     """Serves under the number that the controller gave; True if it gives another one by now."""
     from dovetail.live.engines.agent_server import AgentServer
     from dovetail.live.engines.controller_links import GateLinks
-    from dovetail.live.engines.local import boot_s
     from dovetail.live.engines.open_nodes import open_nodes
     from dovetail.live.engines.site_scripts import FILE as SITE
     from dovetail.live.engines.site_scripts import write_site
+    from dovetail.live.engines.stored_lease import boot_s
     from dovetail.live.engines.user_processes import UserJobs, owner_access
     from dovetail.live.join.dial import carry_files, carry_terminal
     from dovetail.live.node.transport import EventLoop

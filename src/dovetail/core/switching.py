@@ -21,10 +21,8 @@ from typing import NamedTuple
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.messages import ADJUST, LIMIT, MOVE, RESIZE, RESUME, START
 from dovetail.core.placement import Placement
-from dovetail.core.units import NEVER_S
+from dovetail.core.units import NEVER_S, RESTART_S
 
-RESTART_S = 30.0
-"""A full framework restart takes tens of seconds (AFS section 2.1)."""
 RECONFIGURE_S = 0.004
 """One update of the communication stack of a job whose new GPUs are ready (AFS section 4.3)."""
 PREPARE_S = 10.0

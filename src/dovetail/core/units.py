@@ -1,4 +1,4 @@
-"""The constants that every package means alike: units of time, and when two numbers are equal."""
+"""The constants that every package means alike: times, and when two numbers are equal."""
 
 from __future__ import annotations
 
@@ -12,3 +12,5 @@ LONG_AGO_S = float("-inf")
 """The time of an event before all others: nothing has happened yet."""
 RELATIVE_TOLERANCE = 1e-9
 """Two numbers that differ by less than this part of the larger one are a tie."""
+RESTART_S = 30.0
+"""A full restart of a training framework takes tens of seconds (AFS section 2.1)."""

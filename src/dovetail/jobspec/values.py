@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 
-from dovetail.core.switching import RESTART_S
+from dovetail.core.units import RESTART_S
 from dovetail.wire.spec import ASKED, INFINITE, SINGLETON, Mount
 from dovetail.wire.submission import TASKS_MAX
 

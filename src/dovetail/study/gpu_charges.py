@@ -76,6 +76,9 @@ def job_charges(
 def _of_kinds(kinds: _Kinds, cluster: Cluster, physics: Physics, powers: Powers) -> Floats:
     """Returns the charge of each kind that may share."""
     families = turns(physics, kinds.example.tolist()) if powers.interleaving else []
+    for use in families:
+        # On other GPUs the stages are others; a seat is a seat on all.
+        use[kinds.resizes & np.isfinite(use[:, -1]), :-1] = 0.0
     if not powers.sharing:
         return charges(kinds.area, Pairs.none(), families)
     largest = np.argsort(-kinds.area, kind="stable")

@@ -20,8 +20,9 @@ from dovetail.live.engines import local
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import slots
 from dovetail.live.engines.keeper import Keeper, KeeperOrder
-from dovetail.live.engines.local import LocalProcessSettings, StoredLease, boot_s
+from dovetail.live.engines.local import LocalProcessSettings
 from dovetail.live.engines.processes import ProcessLauncher, ProcessSettings
+from dovetail.live.engines.stored_lease import StoredLease, boot_s
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import WorkerExit
 from dovetail.wire.agent import AgentOrder, Renew, StartWorker

@@ -21,10 +21,11 @@ from dovetail.live.engines import cgroup, local_engine
 from dovetail.live.engines.cgroup import MEMORY, SHARE, ControlGroups
 from dovetail.live.engines.devices import Devices, slots, store_names, usable_cores
 from dovetail.live.engines.engine_spec import EngineSpec
-from dovetail.live.engines.local import LocalNodes, LocalProcessSettings, StoredFence
+from dovetail.live.engines.local import LocalNodes, LocalProcessSettings
 from dovetail.live.engines.local_engine import LocalEngine, cluster_of
 from dovetail.live.engines.nvml import GpuInventory
 from dovetail.live.engines.processes import OUT_OF_MEMORY, ProcessLauncher
+from dovetail.live.engines.stored_lease import StoredFence
 from dovetail.live.node.launcher import WorkerExit
 from dovetail.live.node.transport import EventLoop
 from dovetail.wire.agent import (

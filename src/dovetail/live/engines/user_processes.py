@@ -23,8 +23,9 @@ from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import Devices
 from dovetail.live.engines.gpu_release import GpuRelease
 from dovetail.live.engines.keeper import KeeperOrder
-from dovetail.live.engines.local import LocalProcessSettings, StoredLease
+from dovetail.live.engines.local import LocalProcessSettings
 from dovetail.live.engines.site_scripts import JobScripts
+from dovetail.live.engines.stored_lease import StoredLease
 from dovetail.live.jobs.lineage import take_up_lineage
 from dovetail.live.node.launcher import NOT_NOW, LaunchError
 from dovetail.live.node.rendezvous_addresses import LOOPBACK

@@ -227,8 +227,7 @@ def _control(
     inbox = ThreadInbox(clock := WallClock(recovered.now_s, engine.speed))
     engine.start_agents()
     with ExitStack() as stack:
-        post = engine.connect(inbox.put, clock)
-        stack.callback(post.close)
+        stack.callback((post := engine.connect(inbox.put, clock)).close)
         folders = JobFolders(folder, store, ships=engine.ships, uid_of=_uid_of(request))
         world = LiveWorld(
             Edges(clock, inbox, post, folders, store),
