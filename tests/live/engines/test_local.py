@@ -139,6 +139,13 @@ def test_on_a_slot_one_thread_is_the_default_and_the_user_may_say_more() -> None
     asked = replace(PLAIN, gpu=0, environment=(("OMP_NUM_THREADS", "4"), ("RANK", "no")))
     env = environment(asked, slots(1))
     assert env["OMP_NUM_THREADS"] == "4" and env["RANK"] == "no"
+    # A process alone has all its slots; torchrun starts others there, which share them.
+    both = replace(PLAIN, gpu=0, gpus=(0, 1))
+    devices = slots(2)
+    cores = len({core for of_slot in devices.cores for core in of_slot})
+    assert environment(both, devices)["OMP_NUM_THREADS"] == str(cores)
+    starts = replace(both, distributed=True, per_node=True)
+    assert environment(starts, devices)["OMP_NUM_THREADS"] == "1"
 
 
 @pytest.mark.parametrize(

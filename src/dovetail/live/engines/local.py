@@ -144,7 +144,9 @@ class LocalProcessSettings(ProcessSettings):
             return
         slots = order.all_gpus
         cores = sorted({core for slot in slots for core in self._devices.cores[slot]})
-        environment.setdefault("OMP_NUM_THREADS", str(len(cores)) if len(slots) > 1 else "1")
+        # torchrun starts a process on each slot, and they would fight for the cores.
+        threads = len(cores) if len(slots) > 1 and not order.per_node else 1
+        environment.setdefault("OMP_NUM_THREADS", str(threads))
         prepared["cores"], prepared["cgroups"] = cores, self._groups.make(*_bounds(order))
 
     def _contain(self, order: StartWorker, prepared: KeeperOrder, folder: Path) -> None:
