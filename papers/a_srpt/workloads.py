@@ -18,6 +18,7 @@ import numpy as np
 
 from dovetail.algorithms.pipeline_time import Links, packed_s, spread_s
 from dovetail.algorithms.refined_replicas import ReplicaTimes
+from dovetail.core.beliefs import DoneOf
 from dovetail.core.cluster import Cluster, Link, NodeGroup
 from dovetail.core.job import Floats, Ints, JobTable, Labels, PipelineStage
 from dovetail.core.trace import COMPLETED, ENDS, Trace
@@ -231,6 +232,9 @@ class Taught:
         said_s = self._predicted.length_s(job + self._first, now) / self._faster
         self.said_s[job] = said_s
         return said_s
+
+    def distribution(self, job: int, now: float, done_s: DoneOf) -> None:
+        """Returns none: in the paper a prediction is one number."""
 
     def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
         """Learns from a job that is over."""

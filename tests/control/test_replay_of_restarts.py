@@ -136,7 +136,7 @@ def test_a_new_controller_tells_its_policy_of_every_job_that_waits() -> None:
         world = ReplayWorld(state, instants(facts))
         if before is not None:
             state.now = 4.0
-            take_over(state, before, [5.0] * 3)
+            take_over(state, before)
         world.recover()
         told.append(run(world, Told()))
     assert told == [((1.0, [0, 1], False, False),), ((6.0, [0, 1], True, True),)]
@@ -150,7 +150,8 @@ def test_tables_are_taken_over_as_a_restart_does() -> None:
     run(ReplayWorld(before, instants(facts)), policy_of("fifo"))
     state = tables(cluster="2x1", jobs=4)
     state.now = 4.0
-    take_over(state, before, [5.0, 6.0, 7.0, 8.0])
+    state.forecast = RecordedForecast([5.0, 6.0, 7.0, 8.0])
+    take_over(state, before)
     assert list(state.waiting) == [1, 3]
     assert state.plan.placed == {0: ON_ONE}
     assert state.done_s([0]) == [4.0] and state.attained_gpu_s([0]) == [4.0]

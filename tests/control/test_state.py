@@ -120,6 +120,9 @@ class Fixed:
     def length_s(self, job: int, now: float) -> float:
         return 9.0
 
+    def distribution(self, job: int, now: float, done_s: object) -> None:
+        pass
+
     def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
         pass
 

@@ -84,7 +84,8 @@ WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
         "--forecast",
         default="available",
         help="Job lengths the policy sees: available (what a site has: limits, predictions), "
-        "known, limit, predicted[:METHOD], noisy:SIGMA, unknown.",
+        "known, limit, predicted[:METHOD], noisy:SIGMA, unknown; with ,expected what is left of a "
+        "job is the mean of a learned distribution.",
     ),
     *BELIEF_OPTIONS,
     click.option("--adopt", default="", help="Redraw the jobs' flags, e.g. elastic:0.5."),

@@ -90,6 +90,7 @@ def slurm(
     import dovetail.policies  # registers the policies
     from dovetail.core.placing import Placing
     from dovetail.core.policy import parse_policy
+    from dovetail.forecast.forecasts import source_of
     from dovetail.shadow.advice import advise
     from dovetail.shadow.advice_log import append
 
@@ -98,7 +99,7 @@ def slurm(
     chosen, placing = parse_policy(policy), Placing.parse(placement)
     if yes and act is None:
         raise InputError("--yes", "there is nothing to carry out", "it goes with --act")
-    predicted = forecast.partition(":")[0] == "predicted"
+    predicted = source_of(forecast) == "predicted"
     refuse_unused("--history", "--forecast predicted", used=predicted)
     earlier = None if history is None else load_trace(str(history), None)
     while True:
@@ -221,6 +222,7 @@ def report(
     """
     import dovetail.policies  # registers the policies
     from dovetail.core.switching import Switching
+    from dovetail.forecast.forecasts import source_of
     from dovetail.shadow.advice_log import read
     from dovetail.shadow.past_jobs import past_jobs
     from dovetail.shadow.slurm_commands import SlurmCommands, SlurmFiles
@@ -232,7 +234,7 @@ def report(
     source: SlurmSource = SlurmCommands() if sacct is None else SlurmFiles(log, log, sacct)
     where = "sacct" if sacct is None else str(sacct)
     past = past_jobs(source.accounting(begun.snapshot.time_s), where)
-    predicted = begun.forecast.partition(":")[0] == "predicted"
+    predicted = source_of(begun.forecast) == "predicted"
     refuse_unused("--history", "a log of --forecast predicted", used=predicted)
     result = worth(begun, past, cost, None if history is None else load_trace(str(history), None))
     if as_json:

@@ -68,7 +68,8 @@ STEP = "start: "
 @shown_option(
     "--forecast",
     default="declared",
-    help="Job lengths the policy sees: declared, limit, predicted[:METHOD], unknown.",
+    help="Job lengths the policy sees: declared, limit, predicted[:METHOD], unknown; with "
+    ",expected what is left of a job is the mean of a learned distribution.",
 )
 @shown_option("--switching", default="restart:5", help="Cost of switching jobs.")
 @belief_options

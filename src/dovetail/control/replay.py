@@ -13,9 +13,11 @@ from typing import TypeGuard
 
 from dovetail.control.handover import Handover
 from dovetail.control.state import ClusterState
+from dovetail.core.beliefs import DoneOf
 from dovetail.core.cluster import UP
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import JobTable
+from dovetail.core.length_distribution import LengthDistribution
 from dovetail.core.messages import (
     BY_POLICY,
     READY,
@@ -92,8 +94,10 @@ class RecordedForecast:
     knows: frozenset[str] = frozenset({"length"})
     learns = False
 
-    def __init__(self, length_s: Sequence[float]) -> None:
-        self._length_s = length_s
+    def __init__(
+        self, length_s: Sequence[float], numbers: Sequence[tuple[float, ...]] = ()
+    ) -> None:
+        self._length_s, self._numbers = length_s, numbers
 
     def admit(self, jobs: JobTable) -> None:
         """Does nothing: the lengths of all jobs are recorded."""
@@ -101,6 +105,10 @@ class RecordedForecast:
     def length_s(self, job: int, now: float) -> float:
         """Returns the recorded length."""
         return self._length_s[job]
+
+    def distribution(self, job: int, now: float, done_s: DoneOf) -> LengthDistribution | None:
+        """Returns the recorded distribution."""
+        return LengthDistribution.of(self._numbers[job]) if self._numbers else None
 
     def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
         """Learns nothing: the lengths are recorded."""
@@ -215,9 +223,9 @@ class ReplayWorld:
         woke = False
         for fact in instant.events:
             match fact:
-                case Submitted(_, job, length_s):
-                    self._arrive(job, length_s)
-                    arrived.append(job)
+                case Submitted():
+                    self._arrive(fact)
+                    arrived.append(fact.job)
                 case Ended(_, job, _):
                     state.end(job)
                     ended.append(job)
@@ -266,11 +274,12 @@ class ReplayWorld:
             self._state.change_gpus(closed[-1].gpus, closed[-1].staying)
         return bool(nodes or closed)
 
-    def _arrive(self, job: int, length_s: float) -> None:
+    def _arrive(self, fact: Submitted) -> None:
+        _, job, length_s, numbers = fact
         self._state.arrive(job)
-        if self._state.length[job] != length_s:
+        if self._state.told(job) != (length_s, numbers):
             # A job that was withdrawn and arrives again has a new forecast.
-            self._state.relength(job, length_s)
+            self._state.relength(job, length_s, LengthDistribution.of(numbers))
 
     def _adjust(self, fact: Fact) -> None:
         """Applies a fact that changes the speed, progress or length of one job."""
@@ -279,8 +288,8 @@ class ReplayWorld:
                 self._state.retime(job, rate)
             case Measured(_, job, done_s, rate):
                 self._state.measure(job, done_s, rate)
-            case Foreseen(_, job, length_s):
-                self._state.relength(job, length_s)
+            case Foreseen(_, job, length_s, numbers):
+                self._state.relength(job, length_s, LengthDistribution.of(numbers))
             case Avoided(_, job, nodes):
                 self._state.avoid(job, nodes)
             case Switched(t, job, rate, from_s, _):
@@ -400,17 +409,16 @@ def _places(decided: Sequence[Fact]) -> bool:
     return any(isinstance(fact, Started | Stopped) for fact in decided)
 
 
-def take_over(state: ClusterState, before: ClusterState, length_s: Sequence[float]) -> None:
+def take_over(state: ClusterState, before: ClusterState) -> None:
     """Fills the tables of a new controller from those of the controller before it.
 
     As `live.controller.recovery` does: running jobs keep their GPUs and all keep their progress;
-    lengths are again `length_s`, the forecasts at submission.
+    lengths are forecast again.
     """
     now = before.now = state.now
     show(state.view, now=now)
     for job, placement in sorted(before.plan.placed.items()):
         state.restore(job, before.life(job)._replace(from_s=now), placement, before.rate[job])
-        state.relength(job, length_s[job])
     _take_over_nodes(state, before)
     for job in range(len(state.jobs)):
         waits = job in before.waiting
@@ -418,7 +426,6 @@ def take_over(state: ClusterState, before: ClusterState, length_s: Sequence[floa
             state.avoid(job, before.avoided[job])
         if waits or (before.first_start_s[job] < NEVER_S and job not in before.plan.placed):
             state.restore(job, before.life(job), None)
-            state.relength(job, length_s[job])
             if not waits:
                 state.withdraw(job)
 

@@ -11,15 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.core.job import Floats, Ints
+from dovetail.core.length_distribution import DistributionTable
 
-_COLUMNS = ("length_s", "done_s", "rate", "since_s", "attained", "placed_s", "gpus")
+_COLUMNS = ("length_s", "done_s", "rate", "since_s", "attained", "placed_s", "gpus", "row")
 
 
 class RunningTable:
-    """Columns of the running jobs at `now`; rows are in no particular order."""
+    """Columns of the running jobs at `now`; rows are in no particular order.
 
-    def __init__(self) -> None:
+    `row` is that of a job in the `lengths`, -1 where its length is one number.
+    """
+
+    def __init__(self, lengths: DistributionTable) -> None:
         self.now = 0.0
+        self._lengths = lengths
         self._slot: dict[int, int] = {}
         self._job_of: list[int] = []
         self._rows: list[tuple[float, ...]] = []
@@ -49,12 +54,17 @@ class RunningTable:
 
     @property
     def left_s(self) -> Floats:
-        """Returns the forecast length less the progress, never below zero."""
+        """Returns the mean of what is left, given the progress so far."""
         if not self._is_current:
             self._refresh()
         length, done, rate, since = self._columns[:4]
-        ran = np.maximum(self.now - since, 0.0)
-        return np.asarray(np.maximum(length - (done + rate * ran), 0.0))
+        made = done + rate * np.maximum(self.now - since, 0.0)
+        left: Floats = np.maximum(length - made, 0.0)
+        if len(self._lengths):
+            row = self._columns[7].astype(np.int64)
+            told = np.flatnonzero(row >= 0)
+            left[told] = self._lengths.left_s(row[told], made[told])
+        return left
 
     @property
     def attained_gpu_s(self) -> Floats:

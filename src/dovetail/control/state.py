@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from sortedcontainers import SortedList
+import numpy as np
 
 from dovetail.control.expansions import Expansions
+from dovetail.control.forecast_ends import ForecastEnds
 from dovetail.control.handover import NO_HANDOVER, Handover
 from dovetail.control.progress import GuardedProgress, undeclared
 from dovetail.control.running import RunningTable
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobRequest, JobTable
+from dovetail.core.length_distribution import DistributionTable, LengthDistribution
 from dovetail.core.messages import HOW, RESIZE
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.order import Order
@@ -88,7 +90,9 @@ class ClusterState:
         self.pending_s: list[float] = [0.0] * n
         self.first_start_s: list[float] = [NEVER_S] * n
         self._held: list[float] = [0] * n
-        self._running = RunningTable()
+        self._lengths = DistributionTable()
+        self._row: dict[int, int] = {}
+        self._running = RunningTable(self._lengths)
         self._end: list[float] = [0.0] * n
         self._avoided: dict[int, tuple[int, ...]] = {}
         shared = bool(policy.powers & {"share", "interleave"})
@@ -97,12 +101,12 @@ class ClusterState:
             self.plan.occupancy.tenants.now = lambda: self.now
         self._foresee(range(n))
         self.waiting = WaitingQueue(*shapes_on(self.plan.occupancy))
-        self.ends: SortedList | None = None
+        self.ends: ForecastEnds | None = None
         if self.order.by_length:
             if "length" not in policy.knows:
                 raise undeclared()
             self.waiting.index_lengths(self.length)
-            self.ends = SortedList()
+            self.ends = ForecastEnds(self._renew_ends)
         self.view = View(
             jobs=jobs,
             cluster=cluster,
@@ -130,9 +134,18 @@ class ClusterState:
         ]
 
     def left_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns forecast length less progress, never below zero."""
-        length = self.length
-        return [max(0.0, length[j] - d) for j, d in zip(jobs, self.done_s(jobs), strict=True)]
+        """Returns the mean of what is left, given the progress; of one number, less it."""
+        length, done_s = self.length, self.done_s(jobs)
+        left_s = [max(0.0, length[j] - d) for j, d in zip(jobs, done_s, strict=True)]
+        told = (
+            [(n, self._row[j]) for n, j in enumerate(jobs) if j in self._row] if self._row else ()
+        )
+        if told:
+            at, rows = np.array(told).T
+            values = self._lengths.left_s(rows, np.array(done_s)[at])
+            for n, value in zip(at.tolist(), values.tolist(), strict=True):
+                left_s[n] = value
+        return left_s
 
     def length_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the forecast lengths."""
@@ -195,8 +208,23 @@ class ClusterState:
 
     def arrive(self, job: int) -> None:
         """Adds a job to the queue."""
-        self.length[job] = self.forecast.length_s(job, self.now)
+        self._ask(job)
         self._wait(job)
+
+    def _ask(self, job: int) -> None:
+        """Asks the forecast for the length of a job, and for its distribution."""
+        length_s = self.forecast.length_s(job, self.now)
+        self._tell(job, length_s, self.forecast.distribution(job, self.now, self.done_s))
+
+    def _tell(self, job: int, length_s: float, told: LengthDistribution | None) -> None:
+        """Writes the length of a job: the mean of its distribution where it has one."""
+        row = self._row.pop(job, None) if self._row else None
+        if row is not None:
+            self._lengths.drop(row)
+        self.length[job] = length_s
+        if told is not None:
+            row = self._row[job] = self._lengths.add(told)
+            self.length[job] = float(self._lengths.left_s(np.array([row]), np.zeros(1))[0])
 
     def settle(self, job: int) -> None:
         """Books the progress of a running job up to now."""
@@ -222,15 +250,20 @@ class ClusterState:
         self.since_s[job] = self.now
         self._write(job)
 
-    def relength(self, job: int, length_s: float) -> None:
+    def relength(self, job: int, length_s: float, told: LengthDistribution | None = None) -> None:
         """Gives a waiting or running job a new forecast length, and its place in the order."""
         if job in self.waiting:
             self.waiting.remove(job)
-            self.length[job] = length_s
+            self._tell(job, length_s, told)
             self.waiting.add(job, self.order.keys(self.view, (job,))[0])
         else:
-            self.length[job] = length_s
+            self._tell(job, length_s, told)
             self._write(job)
+
+    def told(self, job: int) -> tuple[float, tuple[float, ...]]:
+        """Returns the length of a job that has not ended, and the numbers of its distribution."""
+        row = self._row.get(job) if self._row else None
+        return self.length[job], () if row is None else self._lengths.told(row).numbers
 
     def restore(
         self, job: int, life: JobProgress, placement: Placement | None, rate: float = 0.0
@@ -242,7 +275,7 @@ class ClusterState:
         if placement is not None:
             self.plan.adopt(job, placement)
         now = self.now
-        self.length[job] = self.forecast.length_s(job, now)
+        self._ask(job)
         self.done[job] = life.done_s
         self.attained[job] = life.attained_gpu_s
         self.first_start_s[job] = life.first_start_s
@@ -382,10 +415,11 @@ class ClusterState:
         """Takes a job out of the cluster for good."""
         if job in self.waiting:
             self.waiting.remove(job)
-            return
-        self.settle(job)
-        self._release(job)
-        self.plan.remove(job)
+        else:
+            self.settle(job)
+            self._release(job)
+            self.plan.remove(job)
+        self._tell(job, self.length[job], None)
 
     def withdraw(self, job: int) -> None:
         """Takes a waiting job out of the queue; it keeps its progress and may `arrive` again."""
@@ -449,6 +483,7 @@ class ClusterState:
             self.attained[job],
             self.placed_s[job],
             float(self._held[job]),
+            self._row.get(job, -1),
         )
         self._running.put(job, row)
         self._expect_end(job)
@@ -461,4 +496,14 @@ class ClusterState:
         rate = self.rate[job]
         left = max(0.0, self.length[job] - self.done[job])
         self._end[job] = self.since_s[job] + left / rate if rate else NEVER_S
+        if job in self._row:
+            begin_s = max(self.now, self.since_s[job])
+            self._end[job] = begin_s + self.left_s((job,))[0] / rate if rate else NEVER_S
         self.ends.add((self._end[job], job))
+
+    def _renew_ends(self) -> None:
+        """Forecasts anew the ends that have passed, of jobs whose length is a distribution."""
+        if self._row and self.ends is not None:
+            for _, job in self.ends.until(self.now):
+                if job in self._row:
+                    self._expect_end(job)

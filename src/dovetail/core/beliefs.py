@@ -6,13 +6,14 @@ one with errors. A job does not carry its length: a `Forecast` gives it once, on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
+from dovetail.core.length_distribution import LengthDistribution
 from dovetail.core.placement import Placement
 
 Neighbour = tuple[int, Placement]
@@ -287,6 +288,10 @@ def on_nodes(gpus: int, nodes: int, steps: int = 1) -> Placement:
     )
 
 
+DoneOf = Callable[[Sequence[int]], list[float]]
+"""Returns the progress of jobs, in solo seconds."""
+
+
 class Forecast(Protocol):
     """How long jobs are, as far as the scheduler can know."""
 
@@ -302,7 +307,17 @@ class Forecast(Protocol):
         """Adds the rows appended to the job table."""
 
     def length_s(self, job: int, now: float) -> float:
-        """Returns the job's length alone on its requested GPUs, as believed on arrival."""
+        """Returns the job's length alone on its requested GPUs, as believed on arrival.
+
+        One number: where there is a `distribution`, its median or what else was predicted.
+        """
+
+    def distribution(self, job: int, now: float, done_s: DoneOf) -> LengthDistribution | None:
+        """Returns how long a job that arrives may be; None if its length is one number.
+
+        It is asked after `length_s`. Jobs that have not ended are at least as long as they are
+        `done_s`.
+        """
 
     def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
         """Learns that a job ended after `ran_s` solo seconds; `how` as in `core.trace.ENDS`."""

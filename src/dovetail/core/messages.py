@@ -31,11 +31,15 @@ RECOVERING, READY = "recovering", "ready"
 
 
 class Submitted(NamedTuple):
-    """A job joined the queue; `length_s` is its forecast length."""
+    """A job joined the queue; `length_s` is its forecast length.
+
+    If that is the mean of a distribution, `distribution` has the numbers of it.
+    """
 
     t: float
     job: int
     length_s: float
+    distribution: tuple[float, ...] = ()
 
 
 class Avoided(NamedTuple):
@@ -103,11 +107,12 @@ class Measured(NamedTuple):
 
 
 class Foreseen(NamedTuple):
-    """A job that waits or runs was forecast anew: it is `length_s` long in all."""
+    """A job that waits or runs was forecast anew, as when it is submitted."""
 
     t: float
     job: int
     length_s: float
+    distribution: tuple[float, ...] = ()
 
 
 class Stopped(NamedTuple):

@@ -116,11 +116,11 @@ class ProgressPart:
         return self._whole.done_s(jobs)
 
     def left_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the forecast length less the progress, never below zero."""
+        """Returns the mean of what is left, given the progress so far; of one number, less it."""
         return self._whole.left_s(jobs)
 
     def length_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the forecast lengths, in solo seconds on the requested GPUs."""
+        """Returns the forecast lengths, in solo seconds on the requested GPUs; means of each."""
         return self._whole.length_s(jobs)
 
     def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:

@@ -62,7 +62,7 @@ class Running(Protocol):
 
     @property
     def left_s(self) -> Floats:
-        """Returns the forecast length less the progress, never below zero."""
+        """Returns the mean of what is left, given the progress so far; of one number, less it."""
 
     @property
     def attained_gpu_s(self) -> Floats:
@@ -81,10 +81,10 @@ class Progress(Protocol):
         """Returns the progress, in solo seconds on the requested GPUs."""
 
     def left_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the forecast length less the progress, never below zero."""
+        """Returns the mean of what is left, given the progress so far; of one number, less it."""
 
     def length_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the forecast lengths, in solo seconds on the requested GPUs."""
+        """Returns the forecast lengths, in solo seconds on the requested GPUs; means of each."""
 
     def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the GPU-seconds held so far, switching included."""

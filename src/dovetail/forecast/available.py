@@ -14,6 +14,7 @@ import numpy as np
 
 from dovetail.core.job import JobTable
 from dovetail.core.policy import Policy, name_of, reads_limits, reserves
+from dovetail.forecast.forecasts import EXPECTED, is_expected, source_of
 
 AVAILABLE = "available"
 MOST = 0.8
@@ -30,7 +31,9 @@ def available(policy: Policy, jobs: JobTable) -> str:
 
 def resolved(forecast: str, policy: Policy, jobs: JobTable) -> str:
     """Returns a forecast that does not depend on the policy any more."""
-    return available(policy, jobs) if forecast == AVAILABLE else forecast
+    if source_of(forecast) != AVAILABLE:
+        return forecast
+    return available(policy, jobs) + (f",{EXPECTED}" if is_expected(forecast) else "")
 
 
 def limited_share(jobs: JobTable) -> float:
@@ -40,7 +43,7 @@ def limited_share(jobs: JobTable) -> float:
 
 def lengths_missing(forecast: str, policies: Sequence[Policy], jobs: JobTable) -> list[str]:
     """Returns what a trace lacks for policies to be told what a site tells them, as sentences."""
-    if forecast != AVAILABLE:
+    if source_of(forecast) != AVAILABLE:
         return []
     predicted = [policy for policy in policies if available(policy, jobs) == "predicted"]
     planners = [name_of(policy) for policy in predicted if reserves(policy)]
@@ -83,12 +86,14 @@ def lengths_of(policy: Policy, forecast: str, jobs: JobTable) -> str:
 def lengths_words(policy: Policy, forecast: str, jobs: JobTable) -> str:
     """Returns the source of the job lengths that a policy gets, in words."""
     told = lengths_of(policy, forecast, jobs)
-    return LENGTHS.get(told.partition(":")[0], told)
+    words = LENGTHS.get(source_of(told), told)
+    mean = is_expected(told) and source_of(told) not in ("known", "unknown")
+    return f"{words}, what is left as its mean" if mean else words
 
 
 def told_words(forecast: str, policy: Policy, jobs: JobTable) -> list[str]:
     """Returns a note on the lengths that a policy gets by default."""
-    if forecast != AVAILABLE or lengths_of(policy, forecast, jobs) == "unknown":
+    if source_of(forecast) != AVAILABLE or lengths_of(policy, forecast, jobs) == "unknown":
         return []
     fixed = "length" not in policy.knows
     other = "no --forecast changes it" if fixed else "--forecast known: the true ones"

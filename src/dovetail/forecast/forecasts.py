@@ -12,9 +12,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from dovetail.core.beliefs import Forecast
+from dovetail.core.beliefs import DoneOf, Forecast
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Floats, JobTable
+from dovetail.core.length_distribution import LengthDistribution
 from dovetail.core.trace import Trace
 
 LENGTH = frozenset({"length"})
@@ -24,6 +25,8 @@ PLAIN = ("available", "known", "limit", "unknown")
 """Forecasts without an argument."""
 LIVE = ("declared", "limit", "predicted", "unknown")
 """Forecasts of a live run."""
+EXPECTED = "expected"
+"""The word behind a forecast by which what is left of a job is the mean of a distribution."""
 UNLIMITED_S = 365 * 86400.0
 """The length of a job if no job has a limit: a year, as in Slurm's backfill."""
 
@@ -35,6 +38,10 @@ class FixedForecast:
 
     def admit(self, jobs: JobTable) -> None:
         """Does nothing: new jobs need no state."""
+
+    def distribution(self, job: int, now: float, done_s: DoneOf) -> LengthDistribution | None:
+        """Returns none: the length is one number."""
+        return None
 
     def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
         """Learns nothing."""
@@ -105,11 +112,40 @@ class Unknown(FixedForecast):
         return float("inf")
 
 
+def source_of(text: str) -> str:
+    """Returns where the lengths of a forecast are from: its first word."""
+    return text.partition(",")[0].partition(":")[0]
+
+
+def is_expected(text: str) -> bool:
+    """Returns whether a forecast states distributions. Raises InputError for another word."""
+    base, comma, word = text.partition(",")
+    if comma and word != EXPECTED:
+        mend = f"as in {base},{EXPECTED}"
+        raise InputError("--forecast", f"unknown word '{word}' behind '{base}'", mend)
+    return bool(comma)
+
+
 def parse_forecast(text: str, trace: Trace, seed: int) -> Forecast:
     """Returns the forecast of a form like `known`, `noisy:0.5` or `predicted:forest`, all fresh.
 
-    Raises InputError.
+    With `,expected` it states distributions. Raises InputError.
     """
+    if not is_expected(text):
+        return _parse_numbers(text, trace, seed)
+    return _stating(_parse_numbers(text.partition(",")[0], trace, seed), trace.jobs)
+
+
+def _stating(forecast: Forecast, jobs: JobTable) -> Forecast:
+    """Returns a forecast that states distributions; of known lengths they are these."""
+    from dovetail.forecast.expected import Expected
+
+    if type(forecast) is Known or not forecast.knows:
+        return forecast
+    return Expected(forecast, jobs)
+
+
+def _parse_numbers(text: str, trace: Trace, seed: int) -> Forecast:
     name, _, argument = text.partition(":")
     if argument and name in PLAIN:
         raise InputError("--forecast", f"'{name}' takes no '{argument}'", f"as in {name}")
@@ -137,9 +173,12 @@ def parse_live_forecast(
 ) -> Forecast:
     """Returns the forecast of a live run, whose table grows.
 
-    Forms: `declared` (by `declared_s`, see `Declared`), `limit`, `predicted[:METHOD]`, `unknown`.
-    Raises InputError.
+    Forms: `declared` (by `declared_s`, see `Declared`), `limit`, `predicted[:METHOD]`, `unknown`;
+    with `,expected` it states distributions. Raises InputError.
     """
+    if is_expected(text):
+        numbers = parse_live_forecast(text.partition(",")[0], jobs, declared_s, seed)
+        return _stating(numbers, jobs)
     name, _, argument = text.partition(":")
     if argument and name in LIVE and name != "predicted":
         raise InputError("--forecast", f"'{name}' takes no '{argument}'", f"as in {name}")

@@ -6,8 +6,10 @@ import math
 from collections.abc import Callable
 from typing import ClassVar
 
+from dovetail.core.beliefs import DoneOf
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import JobTable
+from dovetail.core.length_distribution import LengthDistribution
 from dovetail.core.trace import COMPLETED, ENDS
 from dovetail.forecast.bands import PLENTY, UNSEEN, Bands, Evidence
 from dovetail.forecast.boosted import Boosted
@@ -62,6 +64,10 @@ class Predicted:
         if self._frozen_s == math.inf:
             self.learner.submitted(job, at_s)
         return guess_s
+
+    def distribution(self, job: int, now: float, done_s: DoneOf) -> LengthDistribution | None:
+        """Returns none: a prediction is one number."""
+        return None
 
     def band_s(self, job: int, now: float) -> tuple[float, float]:
         """Returns the 10 % and 90 % quantiles of the run time; (0, inf) without evidence."""

@@ -48,7 +48,7 @@ class Reservation:
         """Returns whether this is still the reservation of the head under the running plan."""
         assert view.ends is not None
         # A job that outran its forecast makes the reservation stale.
-        overdue = bool(view.ends) and view.ends[0][0] <= view.now
+        overdue = self.start_s <= view.now or (bool(view.ends) and view.ends[0][0] <= view.now)
         same = (self.head, self.plan_version) == (head, view.plan.version)
         # Node by node, a job may find room later that it did not find before: all try again.
         return same and not overdue and _counts_suffice(view, head)

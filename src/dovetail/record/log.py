@@ -88,6 +88,7 @@ class FactLines:
             "from_s": lambda from_s: f',"from":{from_s!r}',
             "done_s": lambda done_s: f',"done_s":{done_s!r}',
             "length_s": lambda length_s: f',"length_s":{_number(length_s)}',
+            "distribution": _distribution,
             "preparing": lambda gpus: f',"preparing":{gpus}' if gpus else "",
             "node": lambda node: f',"node":{node}',
             "nodes": lambda nodes: f',"nodes":[{",".join(map(str, nodes))}]',
@@ -207,7 +208,8 @@ class LogLines:
         late = "" if self._submit[job] == t else f'"submit_s":{self._submit[job]!r},'
         return (
             f'{{"t":{t!r},"e":"submitted","job":{self._name[job]},{late}{self._request[job]},'
-            f'"work_s":{_number(self._work[job])},"length_s":{_number(fact.length_s)}}}'
+            f'"work_s":{_number(self._work[job])},"length_s":{_number(fact.length_s)}'
+            f"{_distribution(fact.distribution)}}}"
         )
 
 
@@ -222,6 +224,10 @@ _NUMBER_DEFAULTS: dict[str, float] = {
     "restart_s": 0.0,
 }
 _FLAG_DEFAULTS = {"elastic": False, "shareable": False, "preemptible": True}
+
+
+def _distribution(numbers: Sequence[float]) -> str:
+    return f',"distribution":[{",".join(map(repr, numbers))}]' if numbers else ""
 
 
 def _number(value: float) -> str:
@@ -373,6 +379,7 @@ _PARSERS: dict[str, Callable[[_Record, Mapping[str, int]], object]] = {
     "from_s": lambda r, _: float(r["from"]),
     "done_s": lambda r, _: float(r["done_s"]),
     "length_s": lambda r, _: NEVER_S if r["length_s"] is None else float(r["length_s"]),
+    "distribution": lambda r, _: tuple(float(x) for x in r.get("distribution", ())),
     "preparing": lambda r, _: int(r.get("preparing", 0)),
     "node": lambda r, _: int(r["node"]),
     "nodes": lambda r, _: tuple(int(node) for node in r["nodes"]),

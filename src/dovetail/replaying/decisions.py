@@ -282,6 +282,7 @@ class Playback:
         self._policy = policy
         self._progress = progress
         self._length_s = [float("inf")] * len(recording.trace)
+        self._numbers: list[tuple[float, ...]] = [()] * len(recording.trace)
         self._note_lengths(recording.facts)
         trace, options = recording.trace, recording.options
         truth = build_physics(trace, options)
@@ -344,6 +345,7 @@ class Playback:
         for fact in facts:
             if isinstance(fact, Submitted):
                 self._length_s[fact.job] = fact.length_s
+                self._numbers[fact.job] = fact.distribution
 
     def _tables(self, policy: Policy, now: float) -> ClusterState:
         """Returns the state of a controller that starts now."""
@@ -353,7 +355,7 @@ class Playback:
             options.cluster,
             policy,
             physics=self._physics,
-            forecast=RecordedForecast(self._length_s),
+            forecast=RecordedForecast(self._length_s, self._numbers),
             placing=options.placing,
             switching=options.switching,
         )
@@ -361,7 +363,7 @@ class Playback:
             state.expansions.follow_workers()
         if self._state is not None:
             state.now = now
-            take_over(state, self._state, self._length_s)
+            take_over(state, self._state)
         self._state = state
         return state
 

@@ -65,7 +65,7 @@ def predict(log: Path, policy: str = "") -> Compared:
 
 def _simulated(events: Happened, policy: Policy, options: Options) -> pl.DataFrame:
     """Returns the simulated jobs, each by its last life."""
-    forecast = RecordedForecast(events.length_s)
+    forecast = RecordedForecast(events.length_s, events.distributions)
     check_needs(policy, granted(forecast), options.without)
     check_parts(policy, events.trace.jobs)
     simulation = replace(options, forecast="known", belief="exact", capacity=events.capacity)

@@ -46,6 +46,7 @@ class ScriptedStay:
     begun_s: list[float] = field(default_factory=list)
     leaves: list[tuple[float, str, bool]] = field(default_factory=list)
     length_s: float = float("inf")
+    distribution: tuple[float, ...] = ()
     did_s: float = 0.0
     how: str = ""
     end_s: float = float("inf")
@@ -60,6 +61,7 @@ class Happened:
     trace: Trace
     script: ScriptedEvents
     length_s: tuple[float, ...]
+    distributions: tuple[tuple[float, ...], ...]
     capacity: CapacityTimeline
     last: tuple[int, ...]
 
@@ -92,7 +94,8 @@ def happened(recording: Recording) -> Happened:
     length_s = tuple(x.length_s if x.length_s < float("inf") else work_s for x, work_s in lengths)
     last = {life.job: row for row, life in enumerate(rows) if life.is_last}
     numbered = tuple(last[job] for job in range(len(of_jobs)))
-    return Happened(trace, script, length_s, _capacity(recording), numbered)
+    distributions = tuple(x.distribution for x in rows)
+    return Happened(trace, script, length_s, distributions, _capacity(recording), numbered)
 
 
 def _lives(recording: Recording) -> list[list[ScriptedStay]]:
@@ -101,7 +104,7 @@ def _lives(recording: Recording) -> list[list[ScriptedStay]]:
     placed: set[int] = set()
     for fact in recording.facts:
         match fact:
-            case Submitted(t, job, length_s):
+            case Submitted(t, job, length_s, numbers):
                 if not lives[job]:
                     lives[job].append(
                         ScriptedStay(job, t, float(recording.trace.jobs.submit_s[job]))
@@ -110,9 +113,9 @@ def _lives(recording: Recording) -> list[list[ScriptedStay]]:
                     # A job that is requeued after its end queues behind earlier submissions.
                     lives[job].append(ScriptedStay(job, t, t))
                 lives[job][-1].arrivals.append(t)
-                lives[job][-1].length_s = length_s
-            case Foreseen(_, job, length_s):
-                lives[job][-1].length_s = length_s
+                lives[job][-1].length_s, lives[job][-1].distribution = length_s, numbers
+            case Foreseen(_, job, length_s, numbers):
+                lives[job][-1].length_s, lives[job][-1].distribution = length_s, numbers
             case Started(t, job):
                 if job not in placed:
                     lives[job][-1].begun_s.append(t)

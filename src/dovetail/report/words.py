@@ -314,7 +314,8 @@ LENGTH_WORDS = {
 
 def known_words(row: Mapping[str, object]) -> str:
     """Returns what a row of the table is told of a job."""
-    told = LENGTH_WORDS.get(str(row["forecast"] or "").partition(":")[0], "length")
+    source = str(row["forecast"] or "").partition(",")[0].partition(":")[0]
+    told = LENGTH_WORDS.get(source, "length")
     knows = str(row["knows"] or "nothing").split(", ")
     return ", ".join(told if what == "length" else what for what in knows)
 

@@ -6,15 +6,18 @@ that had ended. Of requests only what both sides know counts: not CPUs, memory a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from dovetail.core.beliefs import Forecast
+from dovetail.core.beliefs import DoneOf, Forecast
 from dovetail.core.errors import InputError
 from dovetail.core.job import Floats, Ints, JobTable, Labels
+from dovetail.core.length_distribution import LengthDistribution
 from dovetail.core.trace import ENDS, Trace
-from dovetail.forecast.forecasts import LENGTH, parse_live_forecast
+from dovetail.forecast.expected import Expected
+from dovetail.forecast.forecasts import LENGTH, is_expected, parse_live_forecast
 from dovetail.forecast.predicted import DEFAULT, Predicted
 from dovetail.shadow.tables import Tables
 
@@ -27,7 +30,9 @@ class LearnedLengths:
     knows: ClassVar[frozenset[str]] = LENGTH
     learns: ClassVar[bool] = True
 
-    def __init__(self, history: Trace, tables: Tables, method: str = DEFAULT) -> None:
+    def __init__(
+        self, history: Trace, tables: Tables, method: str = DEFAULT, *, expected: bool = False
+    ) -> None:
         """Learns from the jobs that ended by now. Raises InputError for a log without dates."""
         origin = history.imported
         if origin is None or origin.epoch_s is None:
@@ -40,7 +45,10 @@ class LearnedLengths:
         row_of = np.empty(len(order), np.int64)
         row_of[order] = np.arange(len(order))
         self._rows = row_of[len(history) :].tolist()
-        self._forecast = Predicted(_together(history.jobs, tables.jobs, submit_s, order), method)
+        jobs = _together(history.jobs, tables.jobs, submit_s, order)
+        predicted = Predicted(jobs, method)
+        self._job_of = {row: job for job, row in enumerate(self._rows)}
+        self._forecast: Forecast = Expected(predicted, jobs) if expected else predicted
         self._learn(history, row_of.tolist(), tables.now_s + self._shift_s)
 
     def _learn(self, history: Trace, row_of: list[int], now_s: float) -> None:
@@ -64,6 +72,17 @@ class LearnedLengths:
         """Returns the predicted run time of a job of the snapshot."""
         return self._forecast.length_s(self._rows[job], now + self._shift_s)
 
+    def distribution(self, job: int, now: float, done_s: DoneOf) -> LengthDistribution | None:
+        """Returns the distribution of the length of a job of the snapshot, if that is asked for."""
+        job_of = self._job_of
+
+        def of_rows(rows: Sequence[int]) -> list[float]:
+            done = iter(done_s([job_of[row] for row in rows if row in job_of]))
+            # A job of the log that has no end in it is not in the snapshot: nothing is known.
+            return [next(done) if row in job_of else 0.0 for row in rows]
+
+        return self._forecast.distribution(self._rows[job], now + self._shift_s, of_rows)
+
     def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
         """Learns from a job of the snapshot that is over."""
         self._forecast.ended(self._rows[job], ran_s, how, now + self._shift_s)
@@ -71,7 +90,8 @@ class LearnedLengths:
 
 def forecast_of(text: str, tables: Tables, history: Trace | None) -> Forecast:
     """Returns the forecast of a shadow; `history` has the jobs to learn from. Raises InputError."""
-    name, _, method = text.partition(":")
+    expected = is_expected(text)
+    name, _, method = text.partition(",")[0].partition(":")
     if name not in FORECASTS:
         known = ", ".join(FORECASTS)
         raise InputError("--forecast", f"a shadow cannot tell '{text}'", f"choose one of {known}")
@@ -83,7 +103,7 @@ def forecast_of(text: str, tables: Tables, history: Trace | None) -> Forecast:
             "there are no earlier jobs to learn from",
             "give the log of sacct, or what trace import made of it: --history month.csv",
         )
-    return LearnedLengths(history, tables, method or DEFAULT)
+    return LearnedLengths(history, tables, method or DEFAULT, expected=expected)
 
 
 def _ends(history: Trace) -> Floats:

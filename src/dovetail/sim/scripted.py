@@ -109,7 +109,7 @@ class ScriptedWorld(SimWorld):
                 continue
             state.arrive(job)
             arrived.append(job)
-            facts.append(Submitted(now, job, state.length[job]))
+            facts.append(Submitted(now, job, *state.told(job)))
             if quit_s < NEVER_S:
                 self._quit_s[job] = quit_s
                 self._schedule_quit(job)

@@ -50,7 +50,7 @@ class UnderWayWorld(ScriptedWorld):
             state.restore(job, life, placement, rate)
             self._from_s[job] = life.placed_s
             self._schedule(job)
-            self._facts.append(Submitted(now, job, state.length[job]))
+            self._facts.append(Submitted(now, job, *state.told(job)))
             self._facts.append(Started(now, job, RESUME, placement, rate, now))
         if begin.states:
             state.change_nodes(begin.states)

@@ -320,7 +320,7 @@ class SimWorld:
             self._next += 1
             state.arrive(job)
             arrived.append(job)
-            facts.append(Submitted(now, job, state.length[job]))
+            facts.append(Submitted(now, job, *state.told(job)))
             if self._scene.cancelled_by_clock and self._ends[job] == CANCELLED:
                 self._quit_s[job] = submit[job] + self._work[job]
                 self._schedule_quit(job)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.policy import Policy, parse_policy, spell
-from dovetail.forecast.available import AVAILABLE, available, lengths_of, lengths_words
+from dovetail.forecast.available import AVAILABLE, lengths_of, lengths_words, resolved
+from dovetail.forecast.forecasts import source_of
 from dovetail.record.result import IF_KNOWN, KNOWN_SUFFIX, POLICY, RECORDED
 
 
@@ -37,10 +38,10 @@ def compared_rows(policies: Sequence[str], forecast: str, jobs: JobTable) -> dic
         name = spell(policy)
         if name in rows or name == RECORDED:
             raise InputError("--policies", f"'{name}' is named twice")
-        if forecast != AVAILABLE:
+        if source_of(forecast) != AVAILABLE:
             rows[name] = ComparedRow(name, text, policy, forecast)
             continue
-        rows[name] = ComparedRow(name, text, policy, available(policy, jobs))
+        rows[name] = ComparedRow(name, text, policy, resolved(forecast, policy, jobs))
         if "length" in policy.knows:
             told.append(ComparedRow(name + KNOWN_SUFFIX, text, policy, "known", IF_KNOWN))
     return rows | {row.name: row for row in told}
@@ -56,7 +57,7 @@ def chosen(option: str, text: str, rows: Mapping[str, ComparedRow]) -> str:
 
 def told_lengths(forecast: str, rows: Mapping[str, ComparedRow], jobs: JobTable) -> list[str]:
     """Returns a note on the lengths that the rows are told, where that depends on the policy."""
-    if forecast != AVAILABLE:
+    if source_of(forecast) != AVAILABLE:
         return []
     whom: dict[str, dict[str, None]] = {}
     for row in rows.values():

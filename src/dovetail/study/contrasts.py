@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dovetail.forecast.forecasts import source_of
 from dovetail.record.result import IF_KNOWN, POLICY, RECORDED, Contrast, RunResult
 from dovetail.study.comparison_rows import ComparedRow
 from dovetail.study.options import Options
@@ -64,7 +65,7 @@ class Field:
 
 def is_deployable(row: ComparedRow) -> bool:
     """True if a site could run the policy today, told what it is told here."""
-    told = "length" not in row.policy.knows or row.forecast.partition(":")[0] in (
+    told = "length" not in row.policy.knows or source_of(row.forecast) in (
         "limit",
         "predicted",
     )
@@ -74,7 +75,7 @@ def is_deployable(row: ComparedRow) -> bool:
 
 def _is_told_truth(row: ComparedRow) -> bool:
     """True if a row could be chosen as if lengths were known: then nothing says what is today."""
-    return row.kind == POLICY and row.forecast.partition(":")[0] in ("known", "noisy")
+    return row.kind == POLICY and source_of(row.forecast) in ("known", "noisy")
 
 
 def contrasts(field: Field, ratio: Ratio) -> list[Contrast]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dovetail.core.policy import name_of, parse_policy, spell
+from dovetail.forecast.forecasts import source_of
 from dovetail.record.result import Comparison
 from dovetail.report.words import duration
 
@@ -68,7 +69,7 @@ def _command(comparison: Comparison, policy: str) -> str:
     forecasts = dict(comparison.table.select("policy", "forecast").iter_rows())
     forecast = str(forecasts.get(policy) or "")
     told = {"unknown": "", "": ""}.get(forecast, f" --forecast {forecast}")
-    if forecast.partition(":")[0] == "predicted":
+    if source_of(forecast) == "predicted":
         told += " --history LOG"
     return f"dovetail shadow slurm --policy {short}{told} --act order --every 60 --yes"
 

@@ -97,7 +97,7 @@ class RecordedTables:
 
     def _enqueue(self, row: int) -> None:
         self.state.arrive(row)
-        self._log.fact(facts.Submitted(self.now, row, self.state.length[row]))
+        self._log.fact(facts.Submitted(self.now, row, *self.state.told(row)))
 
     def avoid(self, row: int, nodes: Sequence[int]) -> None:
         """Keeps a job off some nodes until it is placed the next time."""
@@ -245,4 +245,4 @@ class RecordedTables:
     def _record_length(self, row: int) -> None:
         """Records the length of a job where it may differ from that of its submission."""
         if self.state.forecast.learns:
-            self._log.fact(facts.Foreseen(self.now, row, self.state.length[row]))
+            self._log.fact(facts.Foreseen(self.now, row, *self.state.told(row)))

@@ -294,4 +294,6 @@ def _submitted(fact: Submitted, job: JobRequest, work_s: float) -> str:
     line |= {n: getattr(job, n) for n, default in _NEUTRAL.items() if getattr(job, n) != default}
     line["work_s"] = work_s if work_s < NEVER_S else None
     line["length_s"] = fact.length_s if fact.length_s < NEVER_S else None
+    if fact.distribution:
+        line["distribution"] = fact.distribution
     return json.dumps(line, separators=(",", ":"), allow_nan=False)
