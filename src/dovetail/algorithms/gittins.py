@@ -78,6 +78,38 @@ def gittins_table(service: npt.ArrayLike, delta: float | None = None) -> Gittins
     return _exact(curve) if delta is None else _fixed(curve, delta)
 
 
+def quantile_index(quantiles: Floats, tail: Floats, age: Floats, step: float) -> Floats:
+    """Returns the index of each job at its age under a distribution of its own.
+
+    `quantiles` [jobs, n] bound n equally likely parts, uniform within; the last one, beyond all,
+    has a Pareto tail in which `tail` times the age is left on average. A falling index is held
+    from one quantile to the next, and in the tail while the age grows by the factor `step`: else
+    two jobs would stop each other in turns. A job of one point, `quantiles` all equal, has the
+    reciprocal of what is left, as in SRPT.
+    """
+    last = quantiles[:, -1]
+    passed = np.where(quantiles <= age[:, None], quantiles, 0.0).max(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        index = np.maximum(_within(quantiles, tail, age), _within(quantiles, tail, passed))
+        steps = np.floor(np.log(age / last) / np.log(step) + 1e-9)
+        in_tail = 1.0 / (tail * last * step**steps)
+    return np.asarray(np.where(age < last, index, in_tail))
+
+
+def _within(quantiles: Floats, tail: Floats, age: Floats) -> Floats:
+    """Returns the largest ratio of ends to service spent up to each quantile, and to the end."""
+    n = quantiles.shape[1]
+    low, high = quantiles[:, :-1], quantiles[:, 1:]
+    ahead = high - np.clip(age[:, None], low, high)
+    ends = np.where(high > low, ahead / (high - low), high > age[:, None])
+    spent = ahead * (np.arange(n - 1, 0, -1) + ends / 2.0)
+    ones = np.ones((len(age), 1))
+    ends = np.concatenate((ends, ones), axis=1).cumsum(axis=1)
+    spent = np.concatenate((spent, (tail * quantiles[:, -1])[:, None]), axis=1).cumsum(axis=1)
+    spent += n * np.maximum(quantiles[:, :1] - age[:, None], 0.0)
+    return np.asarray(np.nanmax(ends / spent, axis=1))
+
+
 @dataclass(frozen=True, slots=True)
 class _Curve:
     """Knots of `N` and `T` at age zero and at every distinct sample; survivors after each."""

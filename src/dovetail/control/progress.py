@@ -53,9 +53,10 @@ class GuardedProgress:
         self.pending_since_s = tables.pending_since_s
         self.running_since_s = tables.running_since_s
         self.left_s, self.length_s, self.running = tables.left_s, tables.length_s, tables.running
+        self.length_quantiles = tables.length_quantiles
         self.knows_lengths = "length" in knows
         if not self.knows_lengths:
-            self.left_s = self.length_s = _refuse
+            self.left_s = self.length_s = self.length_quantiles = _refuse
             self.running = lambda: GuardedRunning(tables.running())
 
 

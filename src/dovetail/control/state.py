@@ -20,7 +20,12 @@ from dovetail.control.running import RunningTable
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobRequest, JobTable
-from dovetail.core.length_distribution import DistributionTable, LengthDistribution
+from dovetail.core.length_distribution import (
+    PARTS,
+    DistributionTable,
+    LengthDistribution,
+    LengthQuantiles,
+)
 from dovetail.core.messages import HOW, RESIZE
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.order import Order
@@ -151,6 +156,15 @@ class ClusterState:
         """Returns the forecast lengths."""
         length = self.length
         return [length[j] for j in jobs]
+
+    def length_quantiles(self, jobs: Sequence[int]) -> LengthQuantiles:
+        """Returns the distributions of the lengths of jobs that have not ended."""
+        rows = np.array([self._row.get(job, -1) for job in jobs], np.int64)
+        points_s = np.array(self.length_s(jobs))
+        found = LengthQuantiles(np.tile(points_s[:, None], PARTS), np.zeros(len(jobs)))
+        told = np.flatnonzero(rows >= 0)
+        found.quantiles_s[told], found.tail[told] = self._lengths.quantiles(rows[told])
+        return found
 
     def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the GPU-seconds held so far."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -72,6 +73,16 @@ class LengthDistribution:
         return (*((low_s + high_s) / 2.0 for low_s, high_s in pairs), last_s)
 
 
+class LengthQuantiles(NamedTuple):
+    """The distributions of some jobs: quantiles [jobs, PARTS] and tails [jobs].
+
+    A length that is one number has equal quantiles and no tail.
+    """
+
+    quantiles_s: Floats
+    tail: Floats
+
+
 class DistributionTable:
     """The distributions of many jobs as rows of arrays, to be read at once.
 
@@ -104,6 +115,10 @@ class DistributionTable:
     def told(self, row: int) -> LengthDistribution:
         """Returns the distribution of a row."""
         return LengthDistribution(tuple(self._quantiles_s[row].tolist()), float(self._tail[row]))
+
+    def quantiles(self, rows: Ints) -> LengthQuantiles:
+        """Returns the distributions of some rows."""
+        return LengthQuantiles(self._quantiles_s[rows], self._tail[rows])
 
     def drop(self, row: int) -> None:
         """Gives a row back."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.core.job import Bools, Floats, Ints
+from dovetail.core.length_distribution import LengthQuantiles
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft, RunningPlan
@@ -122,6 +123,10 @@ class ProgressPart:
     def length_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the forecast lengths, in solo seconds on the requested GPUs; means of each."""
         return self._whole.length_s(jobs)
+
+    def length_quantiles(self, jobs: Sequence[int]) -> LengthQuantiles:
+        """Returns the distributions of the lengths of jobs that have not ended."""
+        return self._whole.length_quantiles(jobs)
 
     def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the GPU-seconds held so far, switching included."""

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Bools, Floats, Ints, JobTable, Shape
+from dovetail.core.length_distribution import LengthQuantiles
 from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
 from dovetail.core.plan import RunningPlan
@@ -85,6 +86,9 @@ class Progress(Protocol):
 
     def length_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the forecast lengths, in solo seconds on the requested GPUs; means of each."""
+
+    def length_quantiles(self, jobs: Sequence[int]) -> LengthQuantiles:
+        """Returns the distributions of the lengths of jobs that have not ended."""
 
     def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the GPU-seconds held so far, switching included."""

@@ -8,8 +8,13 @@ ended, the job with the least service goes first, as in Tiresias-L without queue
 Ranks change while jobs run, so a running job is ranked again whenever its service has grown by the
 factor `step` (and first at the service quantum `delta`).
 
+With `size-estimates` (ours) each job has a distribution of its own, that of its forecast (as in
+`--forecast predicted,expected`), and is ranked by its exact index given its progress, per GPU.
+Where lengths are single numbers that is the shortest remaining service.
+
 Source: ALGORITHMS section 6; delta 3250 GPU-s as in the public artifact, 0 for the exact index.
-Knows: attained service, and the service of ended jobs. Stops running jobs: yes.
+Knows: attained service, and the service of ended jobs; with `size-estimates` lengths too. Stops
+running jobs: yes.
 """
 
 from __future__ import annotations
@@ -22,8 +27,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dovetail.algorithms.gittins import GittinsTable, gittins_table
-from dovetail.core.job import Floats
+from dovetail.algorithms.gittins import GittinsTable, gittins_table, quantile_index
+from dovetail.core.job import Floats, Ints
 from dovetail.core.order import Order
 from dovetail.core.passes import check_bypass, rank, runs_on
 from dovetail.core.plan import Draft
@@ -31,6 +36,10 @@ from dovetail.core.policy import Decision, register
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import Running, View
 
+LEAST_GPUS = 0.001
+"""A job without GPU is ranked as one of the least part of one."""
+SOONEST_PER_S = 1e9
+"""The index of a job that has outlived a known length; finite, so that keys can be compared."""
 FIRST_LOOK_GPU_S = 60.0
 """Without `delta` a job is first ranked again after one GPU-minute."""
 
@@ -53,8 +62,8 @@ class Gittins:
     step: float = 2.0
     samples_min: int = 30
     bypass: str = "skip"
+    size_estimates: bool = False
 
-    knows: ClassVar[frozenset[str]] = frozenset({"attained service"})
     powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate"})
     initial: ClassVar[ServiceHistory] = ServiceHistory()
     takes_parts: ClassVar[bool] = True
@@ -65,6 +74,11 @@ class Gittins:
             raise ValueError("delta must be 0 or more, step above 1, samples-min at least 1")
 
     @property
+    def knows(self) -> frozenset[str]:
+        """Returns attained service, and lengths where they are estimated."""
+        return frozenset({"attained service"} | ({"length"} if self.size_estimates else set()))
+
+    @property
     def order(self) -> Order:
         """Ranks waiting jobs by service until there is a table to rank them by."""
         return Order(partial(self._keys, None))
@@ -72,6 +86,9 @@ class Gittins:
     def decide(self, view: View, memory: object) -> Decision:
         """Learns from ended jobs and ranks all; wakes when a running job must be ranked again."""
         assert isinstance(memory, ServiceHistory)
+        if self.size_estimates:
+            draft, because = rank(view, partial(self._estimated_keys, view), self.bypass)
+            return Decision(draft, memory, self._next_look_s(view, draft), because)
         history = self._learn(view, memory)
         # Waiting jobs were ranked by the table of the last decision; running ones must be too.
         draft, because = rank(view, partial(self._running_keys, memory.table), self.bypass)
@@ -81,6 +98,8 @@ class Gittins:
         return Decision(draft, history, wake_at, because, order)
 
     def _keys(self, table: GittinsTable | None, view: View, jobs: Sequence[int]) -> list[float]:
+        if self.size_estimates:
+            return self._indices(view, np.asarray(jobs, np.int64)).tolist()
         service = [self._level(a) for a in view.progress.attained_gpu_s(jobs)]
         return service if table is None else [-table.at_one(a) for a in service]
 
@@ -106,6 +125,17 @@ class Gittins:
     def _running_keys(self, table: GittinsTable | None, running: Running) -> Floats:
         service = self._levels(running.attained_gpu_s)
         return service if table is None else -table.at(service)
+
+    def _estimated_keys(self, view: View, running: Running) -> Floats:
+        return self._indices(view, running.jobs)
+
+    def _indices(self, view: View, jobs: Ints) -> Floats:
+        """Returns the negative index of each job by the distribution of its own length."""
+        rows = jobs.tolist()
+        lengths, done_s = view.progress.length_quantiles(rows), view.progress.done_s(rows)
+        per_s = quantile_index(*lengths, np.array(done_s, np.float64), self.step)
+        gpus = np.maximum(view.jobs.asked_gpus[jobs], LEAST_GPUS)
+        return np.asarray(-np.minimum(per_s, SOONEST_PER_S) / gpus)
 
     def _levels(self, service: Floats) -> Floats:
         """Returns `_level` of many jobs."""
