@@ -86,6 +86,11 @@ class WindowWorkload:
         """Returns the window, whatever is drawn for its jobs: what intervals count."""
         return self.source.name, self.window
 
+    def rows(self, known: int) -> Ints:
+        """Returns the rows of the window among the known jobs of the trace that are usable."""
+        first = round((known - self.jobs) * (self.window + 0.5) / self.windows)
+        return np.arange(max(first, 0), min(first + self.jobs, known))
+
     def trace(self) -> Trace:
         """Returns the jobs. The same workload has the same ones."""
         return _made(self)
@@ -93,9 +98,8 @@ class WindowWorkload:
 
 @lru_cache(maxsize=64)
 def _made(workload: WindowWorkload) -> Trace:
-    known = _usable(workload.source, workload.data)
-    first = round((len(known) - workload.jobs) * (workload.window + 0.5) / workload.windows)
-    rows = np.arange(max(first, 0), min(first + workload.jobs, len(known)))
+    known = usable(workload.source, workload.data)
+    rows = workload.rows(len(known))
     trace = with_load(rebased(known.take(rows)), workload.load, GPUS)
     draw = np.random.default_rng([workload.seed, workload.window])
     models = _models(trace.jobs, workload.family, draw)
@@ -111,7 +115,8 @@ def _made(workload: WindowWorkload) -> Trace:
 
 
 @lru_cache(maxsize=8)
-def _usable(source: TraceSource, data: str) -> Trace:
+def usable(source: TraceSource, data: str) -> Trace:
+    """Returns the jobs of a trace that may be in a window."""
     trace = whole(source, data)
     return trace.take(np.flatnonzero(_kept(trace)))
 

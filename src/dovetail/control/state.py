@@ -10,22 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from dovetail.control.expansions import Expansions
 from dovetail.control.forecast_ends import ForecastEnds
 from dovetail.control.handover import NO_HANDOVER, Handover
+from dovetail.control.job_lengths import JobLengths, Told
 from dovetail.control.progress import GuardedProgress, undeclared
 from dovetail.control.running import RunningTable
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobRequest, JobTable
-from dovetail.core.length_distribution import (
-    PARTS,
-    DistributionTable,
-    LengthDistribution,
-    LengthQuantiles,
-)
+from dovetail.core.length_distribution import LengthDistribution, LengthQuantiles
 from dovetail.core.messages import HOW, RESIZE
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.order import Order
@@ -86,7 +80,8 @@ class ClusterState:
         self._cost_s = {how: switching.cost_s(how) for how in HOW}
         self.expansions = Expansions(switching)
         self.now = 0.0
-        self.length: list[float] = [0.0] * n
+        self._lengths = JobLengths(n)
+        self.length = self._lengths.mean_s
         self.done: list[float] = [0.0] * n
         self.rate: list[float] = [0.0] * n
         self.since_s: list[float] = [0.0] * n
@@ -95,9 +90,7 @@ class ClusterState:
         self.pending_s: list[float] = [0.0] * n
         self.first_start_s: list[float] = [NEVER_S] * n
         self._held: list[float] = [0] * n
-        self._lengths = DistributionTable()
-        self._row: dict[int, int] = {}
-        self._running = RunningTable(self._lengths)
+        self._running = RunningTable(self._lengths.distributions)
         self._end: list[float] = [0.0] * n
         self._avoided: dict[int, tuple[int, ...]] = {}
         shared = bool(policy.powers & {"share", "interleave"})
@@ -139,18 +132,8 @@ class ClusterState:
         ]
 
     def left_s(self, jobs: Sequence[int]) -> list[float]:
-        """Returns the mean of what is left, given the progress; of one number, less it."""
-        length, done_s = self.length, self.done_s(jobs)
-        left_s = [max(0.0, length[j] - d) for j, d in zip(jobs, done_s, strict=True)]
-        told = (
-            [(n, self._row[j]) for n, j in enumerate(jobs) if j in self._row] if self._row else ()
-        )
-        if told:
-            at, rows = np.array(told).T
-            values = self._lengths.left_s(rows, np.array(done_s)[at])
-            for n, value in zip(at.tolist(), values.tolist(), strict=True):
-                left_s[n] = value
-        return left_s
+        """Returns the mean of what is left, given the progress."""
+        return self._lengths.left_s(jobs, self.done_s(jobs))
 
     def length_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the forecast lengths."""
@@ -159,12 +142,7 @@ class ClusterState:
 
     def length_quantiles(self, jobs: Sequence[int]) -> LengthQuantiles:
         """Returns the distributions of the lengths of jobs that have not ended."""
-        rows = np.array([self._row.get(job, -1) for job in jobs], np.int64)
-        points_s = np.array(self.length_s(jobs))
-        found = LengthQuantiles(np.tile(points_s[:, None], PARTS), np.zeros(len(jobs)))
-        told = np.flatnonzero(rows >= 0)
-        found.quantiles_s[told], found.tail[told] = self._lengths.quantiles(rows[told])
-        return found
+        return self._lengths.quantiles(jobs)
 
     def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the GPU-seconds held so far."""
@@ -228,17 +206,8 @@ class ClusterState:
     def _ask(self, job: int) -> None:
         """Asks the forecast for the length of a job, and for its distribution."""
         length_s = self.forecast.length_s(job, self.now)
-        self._tell(job, length_s, self.forecast.distribution(job, self.now, self.done_s))
-
-    def _tell(self, job: int, length_s: float, told: LengthDistribution | None) -> None:
-        """Writes the length of a job: the mean of its distribution where it has one."""
-        row = self._row.pop(job, None) if self._row else None
-        if row is not None:
-            self._lengths.drop(row)
-        self.length[job] = length_s
-        if told is not None:
-            row = self._row[job] = self._lengths.add(told)
-            self.length[job] = float(self._lengths.left_s(np.array([row]), np.zeros(1))[0])
+        told = self.forecast.distribution(job, self.now, self.done_s)
+        self._lengths.tell(job, length_s, told)
 
     def settle(self, job: int) -> None:
         """Books the progress of a running job up to now."""
@@ -268,16 +237,15 @@ class ClusterState:
         """Gives a waiting or running job a new forecast length, and its place in the order."""
         if job in self.waiting:
             self.waiting.remove(job)
-            self._tell(job, length_s, told)
+            self._lengths.tell(job, length_s, told)
             self.waiting.add(job, self.order.keys(self.view, (job,))[0])
         else:
-            self._tell(job, length_s, told)
+            self._lengths.tell(job, length_s, told)
             self._write(job)
 
-    def told(self, job: int) -> tuple[float, tuple[float, ...]]:
-        """Returns the length of a job that has not ended, and the numbers of its distribution."""
-        row = self._row.get(job) if self._row else None
-        return self.length[job], () if row is None else self._lengths.told(row).numbers
+    def told(self, job: int) -> Told:
+        """Returns what is believed of the length of a job that has not ended."""
+        return self._lengths.told(job)
 
     def restore(
         self, job: int, life: JobProgress, placement: Placement | None, rate: float = 0.0
@@ -433,7 +401,7 @@ class ClusterState:
             self.settle(job)
             self._release(job)
             self.plan.remove(job)
-        self._tell(job, self.length[job], None)
+        self._lengths.forget(job)
 
     def withdraw(self, job: int) -> None:
         """Takes a waiting job out of the queue; it keeps its progress and may `arrive` again."""
@@ -497,7 +465,7 @@ class ClusterState:
             self.attained[job],
             self.placed_s[job],
             float(self._held[job]),
-            self._row.get(job, -1),
+            self._lengths.row(job),
         )
         self._running.put(job, row)
         self._expect_end(job)
@@ -510,14 +478,14 @@ class ClusterState:
         rate = self.rate[job]
         left = max(0.0, self.length[job] - self.done[job])
         self._end[job] = self.since_s[job] + left / rate if rate else NEVER_S
-        if job in self._row:
+        if job in self._lengths:
             begin_s = max(self.now, self.since_s[job])
             self._end[job] = begin_s + self.left_s((job,))[0] / rate if rate else NEVER_S
         self.ends.add((self._end[job], job))
 
     def _renew_ends(self) -> None:
         """Forecasts anew the ends that have passed, of jobs whose length is a distribution."""
-        if self._row and self.ends is not None:
+        if self.ends is not None and len(self._lengths.distributions):
             for _, job in self.ends.until(self.now):
-                if job in self._row:
+                if job in self._lengths:
                     self._expect_end(job)
