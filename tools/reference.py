@@ -343,6 +343,7 @@ def _examples(cls: type) -> Iterator[tuple[object, ...]]:
     full = Placement(((0, 1),), ((0,),), 2, (0.5,), (1,), Interleave(0, 0), 8, 0.5)
     of = {float: (0.0, 1.0), int: (0, 1), str: ("", "x"), Placement: (plain, full)}
     of |= {tuple[int, ...]: ((), (7,)), tuple[tuple[int, int, str], ...]: ((), ((0, 0, "down"),))}
+    of |= {tuple[float, ...]: ((), (1.0,))}
     kinds = [get_type_hints(cls)[name] for name in cls._fields]  # type: ignore[attr-defined]
     for i in (0, 1):
         yield tuple(of[k][i] if k in of else (facts.Reason("x", 0, 0, 0),) for k in kinds)
@@ -356,7 +357,7 @@ PLACEMENT = (
 def events() -> str:
     """Returns the records of the event log with their fields; optional ones in brackets."""
     rows = []
-    spell = FactLines(lambda job: '"7"', lambda fact: json.dumps(_submitted()))
+    spell = FactLines(lambda job: '"7"', lambda fact: json.dumps(_submitted(fact)))
     for cls in get_args(facts.Fact):
         plain, full = (json.loads(spell.line(cls(*e))) for e in _examples(cls))
         names = [f"`{n}`" if n in plain else f"[`{n}`]" for n in full if n not in ("t", "e")]
@@ -367,8 +368,10 @@ def events() -> str:
     return table(("`e`", "fields beside `t`", "means"), rows) + "\n" + said
 
 
-def _submitted() -> dict[str, object]:
-    return {"t": 0.0, "e": "submitted", "job": "7", "gpus": 1, "work_s": 1.0, "length_s": 1.0}
+def _submitted(fact: facts.Submitted) -> dict[str, object]:
+    told = {"distribution": fact.distribution} if fact.distribution else {}
+    request = {"t": 0.0, "e": "submitted", "job": "7", "gpus": 1, "work_s": 1.0}
+    return {**request, "length_s": 1.0, **told}
 
 
 def python() -> str:

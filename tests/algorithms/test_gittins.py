@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.algorithms.gittins import gittins_table
+from dovetail.algorithms.gittins import gittins_table, quantile_index
 
 SAMPLES = st.lists(st.integers(1, 40), min_size=1, max_size=12)
 
@@ -95,3 +95,35 @@ def test_a_long_history_gives_a_table_of_linear_size() -> None:
 def test_unusable_input_is_refused(service: list[float], delta: float | None) -> None:
     with pytest.raises(ValueError, match=r"service|sample|delta"):
         gittins_table(service, delta)
+
+
+def test_one_point_has_the_index_of_shortest_remaining_time() -> None:
+    lengths = np.repeat([[100.0], [50.0], [7.0]], 20, axis=1)
+    index = quantile_index(lengths, np.zeros(3), np.array([40.0, 60.0, 0.0]), 2.0)
+    assert index.tolist() == pytest.approx([1 / 60, np.inf, 1 / 7])
+
+
+def test_of_one_distribution_the_index_is_that_of_its_samples() -> None:
+    # Uniform: the hazard rises, so the best is to run on to the end.
+    samples = np.linspace(0.0, 1000.0, 20_001)[1:]
+    quantiles = np.quantile(samples, np.arange(20) / 20)[None]
+    tail = np.array([samples[samples > 950.0].mean() / 950.0 - 1.0])
+    table = gittins_table(samples)
+    for age in (0.0, 100.0, 480.0, 900.0):
+        index = quantile_index(quantiles, tail, np.array([age]), 2.0)
+        assert index[0] == pytest.approx(table.at_one(age), rel=0.02)
+
+
+def test_an_index_that_falls_is_held_to_the_next_quantile() -> None:
+    lengths = np.geomspace(1.0, 1e4, 20)[None]
+    ages = np.linspace(lengths[0, 10], lengths[0, 11] * 0.999, 5)
+    index = [quantile_index(lengths, np.ones(1), np.array([age]), 2.0)[0] for age in ages]
+    later = quantile_index(lengths, np.ones(1), lengths[:, 12], 2.0)[0]
+    assert min(index) >= index[0] > later > 0.0
+
+
+def test_in_the_tail_the_index_falls_by_steps() -> None:
+    lengths = np.repeat([[100.0]], 20, axis=1)
+    ages = np.array([100.0, 190.0, 210.0, 410.0])
+    index = [quantile_index(lengths, np.ones(1), np.array([age]), 2.0)[0] for age in ages]
+    assert index == pytest.approx([1 / 100, 1 / 100, 1 / 200, 1 / 400])

@@ -7,7 +7,7 @@ from dovetail.core.length_distribution import PARTS, DistributionTable, LengthDi
 
 SAMPLES = np.sort(np.random.default_rng(0).lognormal(8.0, 1.5, 100_000))
 QUANTILES = np.quantile(SAMPLES, np.arange(PARTS) / PARTS)
-TAIL = float(SAMPLES[SAMPLES > QUANTILES[-1]].mean() / QUANTILES[-1] - 1.0)
+TAIL = float(SAMPLES[QUANTILES[-1] < SAMPLES].mean() / QUANTILES[-1] - 1.0)
 TOLD = LengthDistribution(tuple(QUANTILES.tolist()), TAIL)
 
 
@@ -18,7 +18,7 @@ def test_the_mean_is_that_of_the_samples() -> None:
 @pytest.mark.parametrize("part", [1, 5, 10, 15, 19])
 def test_what_is_left_at_a_quantile_is_the_mean_of_what_is_longer(part: int) -> None:
     done_s = float(QUANTILES[part])
-    left_s = float(SAMPLES[SAMPLES > done_s].mean()) - done_s
+    left_s = float(SAMPLES[done_s < SAMPLES].mean()) - done_s
     assert TOLD.left_s(done_s) == pytest.approx(left_s, rel=0.03)
 
 

@@ -37,8 +37,9 @@ def test_knowing_more_is_better_for_shortest_first() -> None:
     assert known < ours < never
 
 
+@pytest.mark.parametrize("forecast", ["predicted", "predicted,expected"])
 @pytest.mark.parametrize("policy", ["srtf", "backfill"])
-def test_a_recorded_run_decides_the_same_again(policy: str, tmp_path: Path) -> None:
+def test_a_recorded_run_decides_the_same_again(policy: str, forecast: str, tmp_path: Path) -> None:
     log = tmp_path / "events.jsonl"
-    simulate(TRACE, parse_policy(policy), options("predicted"), log_to=log)
+    simulate(TRACE, parse_policy(policy), options(forecast), log_to=log)
     assert not replay(log).differences

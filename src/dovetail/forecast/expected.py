@@ -16,12 +16,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
-from sortedcontainers import SortedList
+from sortedcontainers import SortedDict, SortedList
 
 from dovetail.core.beliefs import DoneOf, Forecast
-from dovetail.core.job import Floats, JobTable
+from dovetail.core.job import Bools, Floats, JobTable
 from dovetail.core.length_distribution import PARTS, LengthDistribution
 from dovetail.forecast.bands import FEWEST, PLENTY, REMEMBERED, Evidence
 from dovetail.forecast.submissions import Submissions
@@ -55,7 +56,8 @@ class Expected:
         self._evidence = Evidence(self._known)
         self._of_kind: dict[int, _Factors] = {}
         self._of_all = _Factors()
-        self._told: dict[int, tuple[int, float]] = {}
+        self._told: dict[int, tuple[int, _Submission]] = {}
+        self._count = 0
 
     @property
     def knows(self) -> frozenset[str]:
@@ -71,14 +73,16 @@ class Expected:
         """Returns the length that the other forecast gives."""
         guess_s = self._forecast.length_s(job, now)
         self._forget(job)
-        told = self._told[job] = self._kind(job), math.log(max(guess_s, 1.0))
-        for factors in self._both(told[0]):
-            factors.unfinished.add((told[1], job))
+        self._count += 1
+        told = _Submission(math.log(max(guess_s, 1.0)), self._count, job)
+        self._told[job] = self._kind(job), told
+        for factors in self._both(self._told[job][0]):
+            factors.unfinished.add(told)
         return guess_s
 
     def distribution(self, job: int, now: float, done_s: DoneOf) -> LengthDistribution | None:
         """Returns the distribution of the length of a job, around what `length_s` gave last."""
-        kind, log_s = self._told[job]
+        kind, (log_s, _, _) = self._told[job]
         own, of_all = self._both(kind)
         factors = own if len(own) >= FEWEST else of_all
         longer, is_ended = factors.nearest(log_s, done_s)
@@ -101,7 +105,7 @@ class Expected:
         ran = math.log(max(ran_s, 1.0))
         if told is not None:
             for factors in self._both(told[0]):
-                factors.learn(told[1], ran - told[1])
+                factors.learn(told[1], ran - told[1].log_s)
         self._evidence.learn(job, ran)
 
     def _forget(self, job: int) -> None:
@@ -109,7 +113,7 @@ class Expected:
         told = self._told.pop(job, None)
         if told is not None:
             for factors in self._both(told[0]):
-                factors.unfinished.discard((told[1], job))
+                factors.unfinished.discard(told[1])
 
     def _both(self, kind: int) -> tuple[_Factors, _Factors]:
         return self._of_kind.setdefault(kind, _Factors()), self._of_all
@@ -120,43 +124,55 @@ class Expected:
         return evidence + (self._evidence.spread(job) if evidence == PLENTY else 0)
 
 
+class _Submission(NamedTuple):
+    """The logarithm of a forecast, how many were asked for before, and the job."""
+
+    log_s: float
+    number: int
+    job: int
+
+
 class _Factors:
-    """The latest (log forecast, log factor) of ended jobs, and the forecasts of unfinished ones."""
+    """The latest ended jobs by forecast, with their log factors, and the unfinished ones."""
 
     def __init__(self) -> None:
-        self._latest: deque[tuple[float, float]] = deque()
-        self._ended = SortedList()
+        self._latest: deque[_Submission] = deque()
+        self._ended: SortedDict = SortedDict()
         self.unfinished = SortedList()
 
     def __len__(self) -> int:
         return len(self._ended)
 
-    def learn(self, log_s: float, longer: float) -> None:
+    def learn(self, told: _Submission, longer: float) -> None:
         """Adds a factor, and forgets the oldest if there are enough."""
-        self._latest.append((log_s, longer))
-        self._ended.add((log_s, longer))
+        self._latest.append(told)
+        self._ended[told] = longer
         if len(self._latest) > REMEMBERED:
-            self._ended.remove(self._latest.popleft())
+            del self._ended[self._latest.popleft()]
 
-    def nearest(self, log_s: float, done_s: DoneOf) -> tuple[Floats, np.ndarray]:
-        """Returns the log factors of the nearest forecasts, and whether their jobs have ended.
+    def nearest(self, log_s: float, done_s: DoneOf) -> tuple[Floats, Bools]:
+        """Returns the log factors of the jobs of nearest forecasts, and which of them have ended.
 
-        The factors of unfinished jobs are those that they have reached.
+        Of equally near ones the latest count. An unfinished job has the factor it has reached; one
+        without progress says nothing.
         """
-        at = self._ended.bisect_left((log_s, 0.0))
-        near = np.array(self._ended[max(at - NEAREST, 0) : at + NEAREST]).reshape(-1, 2)
-        off = np.abs(near[:, 0] - log_s)
-        near = near[np.argsort(off, kind="stable")[:NEAREST]]
-        far = float(np.abs(near[-1, 0] - log_s)) if len(near) == NEAREST else math.inf
-        others = list(self.unfinished.irange((log_s - far, -1), (log_s + far, math.inf)))
-        done = np.array(done_s([job for _, job in others]))
-        told = np.array([log_s for log_s, _ in others])[done > 0.0]
-        reached = np.log(np.maximum(done[done > 0.0], 1.0)) - told
-        is_ended = np.arange(len(near) + len(reached)) < len(near)
-        return np.concatenate((near[:, 1], reached)), is_ended
+        at = self._ended.bisect_left((log_s, math.inf))
+        ended = self._ended.items()[max(at - NEAREST, 0) : at + NEAREST]
+        off = sorted(abs(told.log_s - log_s) for told, _ in ended)
+        far = off[NEAREST - 1] if len(off) >= NEAREST else math.inf
+        others = list(self.unfinished.irange((log_s - far,), (log_s + far, math.inf)))
+        done = done_s([told.job for told in others])
+        rows = [(told.log_s, told.number, longer, 1.0) for told, longer in ended] + [
+            (told.log_s, told.number, math.log(max(made, 1.0)) - told.log_s, 0.0)
+            for told, made in zip(others, done, strict=True)
+            if made > 0.0
+        ]
+        near = np.array(rows).reshape(-1, 4)
+        near = near[np.lexsort((-near[:, 1], np.abs(near[:, 0] - log_s)))[:NEAREST]]
+        return near[:, 2], near[:, 3] > 0.0
 
 
-def _fitted(longer: Floats, is_ended: np.ndarray) -> tuple[Floats, float]:
+def _fitted(longer: Floats, is_ended: Bools) -> tuple[Floats, float]:
     """Returns the quantiles of log factors, of which some are only reached, and the tail.
 
     One factor more, longer than all, stands for the job that is asked about.
