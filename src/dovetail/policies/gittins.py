@@ -99,7 +99,8 @@ class Gittins:
 
     def _keys(self, table: GittinsTable | None, view: View, jobs: Sequence[int]) -> list[float]:
         if self.size_estimates:
-            return self._indices(view, np.asarray(jobs, np.int64)).tolist()
+            keys: list[float] = self._indices(view, np.asarray(jobs, np.int64)).tolist()
+            return keys
         service = [self._level(a) for a in view.progress.attained_gpu_s(jobs)]
         return service if table is None else [-table.at_one(a) for a in service]
 
