@@ -101,7 +101,6 @@ class Taught:
 
     def __init__(self, forecast: Forecast, past: Past) -> None:
         self._forecast, self._first = forecast, past.first
-        self._jobs = len(past.trace) - past.first
         self._start_s = float(past.trace.jobs.submit_s[past.first])
 
     def admit(self, jobs: JobTable) -> None:

@@ -13,8 +13,8 @@ With `size-estimates` (ours) each job has a distribution of its own, that of its
 Where lengths are single numbers that is the shortest remaining service.
 
 Source: ALGORITHMS section 6; delta 3250 GPU-s as in the public artifact, 0 for the exact index.
-Knows: attained service, and the service of ended jobs; with `size-estimates` lengths too. Stops
-running jobs: yes.
+Knows: attained service, and the service of ended jobs; with `size-estimates` lengths too.
+Stops running jobs: yes.
 """
 
 from __future__ import annotations
