@@ -28,9 +28,9 @@ count as free guests: the bound loses their area, and the number of pairs does n
 SINGLE_STEPS = 4
 """Numbers of accumulation steps that are looked at one by one; larger ones from 2^n + 1 to 2^(n+1)
 together."""
-RIPPLE = 1e-3
-"""How far, at most, a speed falls as a neighbour cuts its batch more: measured ratios are
-interpolated between batches, so it does not rise everywhere."""
+RIPPLE = 5e-3
+"""How far above that of a range's ends a speed in it may be: the most found was 0.0012
+(`tests/study/test_charges_hold.py`)."""
 HARD_LIMIT = 1e-4
 """A limit far below every utilisation: how much it slows a job tells its utilisation."""
 
@@ -222,10 +222,9 @@ def turns(kinds: _Kinds, cluster: Cluster, physics: Physics) -> list[Floats]:
     """
     known = physics.sharing.interleaving
     alone_s = known.iteration_s[physics.kind_of[kinds.example]]
-    rows = zip(kinds.example.tolist(), kinds.gpus.tolist(), strict=True)
-    stage_s = np.array([_least_stages_s(physics, *row, cluster) for row in rows])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = exclusive_s(known._replace(stage_s=stage_s)) / alone_s[:, None]
+    rows = zip(kinds.example.tolist(), kinds.gpus.tolist(), alone_s.tolist(), strict=True)
+    shares = np.array([_least_shares(physics, *row, cluster) for row in rows])
+    share = exclusive_s(known._replace(stage_s=shares))
     found = []
     for members in range(2, PHASES + 1):
         seat = np.full((alone_s.size, 1), 1 / members)
@@ -235,8 +234,16 @@ def turns(kinds: _Kinds, cluster: Cluster, physics: Physics) -> list[Floats]:
     return found
 
 
-def _least_stages_s(physics: Physics, job: int, gpus: int, cluster: Cluster) -> list[float]:
-    """Returns the least seconds of each stage as requested: a ring of three may beat one of two."""
-    fewest = -(-gpus // max(cluster.installed))
+def _least_shares(
+    physics: Physics, job: int, gpus: int, alone_s: float, cluster: Cluster
+) -> list[float]:
+    """Returns the least share of each stage in the iteration alone as requested, wherever.
+
+    A ring of three nodes may beat one of two. Of a pipeline it is the share in the iteration as
+    placed: how long its own takes there, its stages do not tell.
+    """
+    fewest, pipeline = -(-gpus // max(cluster.installed)), bool(physics.structure.graph(job))
     placed = [on_nodes(gpus, nodes or fewest) for nodes in _spreads(gpus, cluster)]
-    return [min(s) for s in zip(*(physics.sharing.stages(job, p)[0] for p in placed), strict=True)]
+    rows = [physics.sharing.stages(job, placement) for placement in placed]
+    shares = [[s / ((whole_s if pipeline else alone_s) or 1.0) for s in of] for of, whole_s in rows]
+    return [min(column) for column in zip(*shares, strict=True)]
