@@ -71,3 +71,13 @@ def test_a_cut_stage_reduces_through_the_share_of_its_smaller_half() -> None:
     expected_s = 0.03 + 2 * 5 / 6 * 90 * MB / 1.5e9
     assert least_iteration_s(graph, (links(4),)) == pytest.approx(expected_s)
     assert packed_s(graph, links(4)) > expected_s
+
+
+def test_on_servers_of_two_sizes_a_small_one_may_hold_the_smallest_piece() -> None:
+    # Five replicas: three on a server of four, on 3/4 of 2 GB/s, and two with a NIC to themselves.
+    graph = (PipelineStage(5, 0.01, 0.02, 0.0, 0.0, 90 * MB),)
+    sizes = (4, 2)
+    held = replicas_held(graph, [0, 0, 0, 1, 1])
+    placed_s = max(server_s(graph, row, links(n)) for row, n in zip(held, sizes, strict=True))
+    assert placed_s == pytest.approx(0.03 + 2 * 4 / 5 * 90 * MB / 1.5e9)
+    assert least_iteration_s(graph, tuple(map(links, sizes))) <= placed_s

@@ -134,6 +134,27 @@ def test_a_job_with_a_seat_beside_one_without_shares_as_any_pair() -> None:
     assert known.rate(0, seat(0), [(1, plain)]) == shared == known.rate(0, plain, [(1, seat(1))])
 
 
+def chained(*seats: Interleave | None) -> list[Neighbour]:
+    """Returns jobs of two GPUs each, of which each meets the next on one."""
+    return [(j, Placement(((0, 2),), ((j, j + 1),), interleave=one)) for j, one in enumerate(seats)]
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_of_a_chain_each_has_the_slowest_of_its_gpus(linear: bool) -> None:
+    models = ("", "", "") if linear else ("muri/gpt2", "muri/vgg16", "muri/bert")
+    jobs = trace_of(*(Row(2, 1000, model=m, shareable=True) for m in models)).jobs
+    known = placed_physics(jobs, Cluster.uniform(1, 4), CATALOGUE)
+    # The first and the last do not meet, so they may sit in one phase.
+    first, middle, last = chained(Interleave(0, 0), Interleave(0, 1), Interleave(0, 0))
+    beside = [known.rate(*middle, [one]) for one in (first, last)]
+    assert known.rate(*middle, [first, last]) == min(beside)
+    assert known.rate(*middle, [last, first]) == min(beside)
+    # One without a seat competes freely on its GPU, and the set on the other takes turns.
+    _, _, free = chained(None, None, None)
+    mixed = min(beside[0], known.rate(*middle, [free]))
+    assert known.rate(*middle, [first, free]) == mixed
+
+
 def test_the_overlapped_rule_lets_a_stage_begin_when_the_one_before_is_done() -> None:
     words = "overlapped,no-contention,no-floor"
     # Disk loads 80 beside the chip's GPU 90; then disk's GPU 20 beside the chip's load 10.

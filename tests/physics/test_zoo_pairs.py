@@ -1,11 +1,29 @@
 """All pairs of the zoo: free competition within the capacities, and turns as far behind as told."""
 
+from itertools import combinations, combinations_with_replacement
+
 import numpy as np
 import pytest
 
-from benchmarks.zoo_pairs import GPUS, READINGS, PairSums, Reading, fluid_sums, pair_sums
+from benchmarks.zoo_pairs import (
+    GPUS,
+    READINGS,
+    PairSums,
+    Reading,
+    fluid_sums,
+    held_shares,
+    pair_sums,
+)
+from dovetail.physics.sharing.interference import MeasuredInterference
+from dovetail.physics.sharing.service_demand import ServiceDemand, Size, service_demand
+from dovetail.physics.sharing.turns import InterleaveRule, interleaving_of
+from dovetail.physics.zoo.models import zoo
+from dovetail.physics.zoo.profile import ModelProfile
+from papers.muri.best_cycles import best_cycles
 
 EQUAL = 1e-9
+SETTLED = 1e-3
+"""The fixed point of four is reached to 1e-4."""
 
 
 @pytest.fixture(params=[(r, g) for r in READINGS for g in GPUS], scope="module",
@@ -55,3 +73,42 @@ def test_a_larger_host_never_slows_a_pair() -> None:
         now = pair_sums(4, Reading("", capacity, "overlapped"))
         assert before is None or (now.free >= before.free - 1e-6).all()
         before = now
+
+
+def sized(model: ModelProfile, draw: np.random.Generator) -> ServiceDemand:
+    """Returns the demands of a model on GPUs of so many nodes, in so many steps."""
+    gpus = int(draw.choice([1, 2, 3, 4, 8, 16]))
+    batch = model.batch.value.on_each_of(gpus)
+    steps = min(int(draw.choice([1, 2, 3, 8])), max(1, int(batch)))
+    spans = (1,) * gpus if draw.uniform() < 0.3 else model.well_placed(gpus)
+    return service_demand(model, Size(spans, batch, steps))
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=lambda reading: reading.words)
+@pytest.mark.parametrize("members", [2, 3, 4])
+def test_no_set_at_any_size_and_steps_gets_more_than_there_is(
+    members: int, reading: Reading
+) -> None:
+    draw = np.random.default_rng(members)
+    models = [profile for profile in zoo().values() if profile.stages is not None]
+    pairs = list(combinations_with_replacement(models, 2))
+    assert len(pairs) == 820
+    few = draw.integers(0, len(models), (150, members)).tolist()
+    sets = pairs if members == 2 else [[models[m] for m in some] for some in few]
+    law = MeasuredInterference(host_capacity=reading.host_capacity)
+    capacity = np.array([reading.host_capacity, reading.host_capacity, 1.0, 1.0])
+    rule, most = InterleaveRule.parse(reading.cycle), 0.0
+    for some in sets:
+        demands = [sized(model, draw) for model in some]
+        ratios, held = law.of_set(demands), held_shares(demands)
+        assert (ratios >= 1).all()
+        if not any(law.is_measured(a, b) for a, b in combinations(some, 2)):
+            used = (held / ratios[:, None]).sum(axis=0) / capacity
+            assert used.max() <= 1 + SETTLED, [model.full_name for model in some]
+            most = max(most, float(used.max()))
+        # What is possible in lock step turns have less than by order and contention alone.
+        known = interleaving_of(demands, rule)
+        in_order_s = best_cycles(known.stage_s, np.arange(members)[None], known.cycle)[0]
+        busy_s = ((held * known.iteration_s[:, None]).sum(axis=0) / capacity).max()
+        assert max(in_order_s, known.iteration_s.max()) >= busy_s * (1 - EQUAL)
+    assert most > 0.9, "a capacity that nobody nears is not tested"

@@ -36,14 +36,17 @@ def test_a_refined_placement_is_faster_than_alone_and_the_bound_knows() -> None:
 @given(
     model=st.sampled_from(MODELS),
     requested=st.sampled_from([1, 2, 4, 8, 12, 16]),
+    sizes=st.sampled_from(["2x8", "1x8+2x3+1x2"]),
     order=st.permutations(range(16)),
     gpus=st.integers(1, 16),
 )
 def test_no_placement_exceeds_the_top_speed(
-    model: str, requested: int, order: list[int], gpus: int
+    model: str, requested: int, sizes: str, order: list[int], gpus: int
 ) -> None:
-    physics = build_physics(trace_of(Row(requested, 1000.0, model=model)), OPTIONS)
-    spans = tuple((rank // 8, 1) for rank in order[:gpus])
+    cluster = Cluster.parse(sizes)
+    physics = build_physics(trace_of(Row(requested, 1000.0, model=model)), Options(cluster))
+    seats = [node for node, size in enumerate(cluster.installed) for _ in range(size)]
+    spans = tuple((seats[rank], 1) for rank in order[:gpus])
     speed = physics.rate(0, Placement(spans), ())
     assert speed <= physics.speed.top(0, gpus) * (1 + 1e-9)
 

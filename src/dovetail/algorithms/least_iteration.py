@@ -16,26 +16,30 @@ from dovetail.algorithms.pipeline_time import Links, stage_parts
 def least_iteration_s(stages: tuple[GraphStage, ...], servers: tuple[Links, ...]) -> float:
     """Returns the seconds below which no placement on servers of these kinds has an iteration (7).
 
-    A stage is whole on one server, or its smallest piece is at most half of it, or less where it
-    needs more than two servers. Beside a piece there is room for so much of the neighbour stages,
-    whose bytes then stay inside; all else passes the piece's share of the NIC. The least over all
-    pieces and servers holds for each stage, so the largest of these holds for the iteration.
+    A stage is whole on one server, or on n of them, where n is at least 2 and at least as many as
+    the largest hold it: then its smallest piece has at most 1/n of its GPUs, on a server of any
+    kind. Beside a piece there is room for so much of the neighbour stages, whose bytes then stay
+    inside; all else passes the piece's share of the NIC. The least over all such pieces and servers
+    holds for each stage, so the largest of these holds for the iteration.
     """
+    largest = max(links.gpus for links in servers)
     return max(
-        min(_least_stage_s(stages, s, links) for links in servers) for s in range(len(stages))
+        min(_least_stage_s(stages, s, links, largest) for links in servers)
+        for s in range(len(stages))
     )
 
 
-def _least_stage_s(stages: Sequence[GraphStage], s: int, links: Links) -> float:
-    """Returns the least seconds of a stage, where all its servers are of one kind.
+def _least_stage_s(stages: Sequence[GraphStage], s: int, links: Links, largest: int) -> float:
+    """Returns the least seconds of the smallest piece of a stage on a server of one kind.
 
     GPUs are counted, as a replica with several slices may lie on several servers.
     """
     stage = stages[s]
     whole = stage.replicas * stage.slices
-    pieces = max(2, -(-whole // links.gpus))
-    sizes = [*range(1, whole // pieces + 1), *([whole] if whole <= links.gpus else [])]
-    return min((_piece_s(stages, s, gpus, links) for gpus in sizes), default=0.0)
+    pieces = max(2, -(-whole // largest))
+    most = min(links.gpus, whole // pieces)
+    sizes = [*range(1, most + 1), *([whole] if whole <= links.gpus else [])]
+    return min(_piece_s(stages, s, gpus, links) for gpus in sizes)
 
 
 def _piece_s(stages: Sequence[GraphStage], s: int, gpus: int, links: Links) -> float:

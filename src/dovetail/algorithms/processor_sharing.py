@@ -55,33 +55,35 @@ def slowdowns(
     contended = _contended(held, capacity)
     free = [r for r in range(stages.shape[-1]) if r not in contended]
     longest = stages[..., free].max(axis=-1, initial=0.0)
-    held_of, weight_of = ([a[..., r] for r in contended] for a in (held, weight))
-    stage_of, capacity_of = ([a[..., r] for r in contended] for a in (stages, capacity))
+    stage, use, press, serves = (_first(a, contended) for a in (stages, held, weight, capacity))
+    apart = 1.0 - overlap
 
-    def iteration(stretch: list[Floats]) -> Floats:
+    def iteration(stretch: Floats) -> Floats:
         # NOTE: what does not stretch adds 0, so a set's result has the same bits in any company.
-        more, most = np.zeros_like(total), longest
-        for stage, use, times in zip(stage_of, held_of, stretch, strict=True):
-            added = use * (times - 1.0)
-            more, most = more + added, np.maximum(most, stage + added)
-        return np.asarray(idle + overlap * most + (1.0 - overlap) * (total + more))
+        added = use * (stretch - 1.0)
+        most = np.maximum(longest, np.maximum.reduce(stage + added, axis=0, initial=0.0))
+        added_to_all: Floats = np.add.reduce(added, axis=0)
+        return np.asarray(idle + overlap * most + apart * (total + added_to_all))
 
-    def stretched(present: list[Floats]) -> list[Floats]:
-        return [_stretch(*one) for one in zip(present, weight_of, capacity_of, strict=True)]
-
-    present = held_of
+    present = use
     for _ in range(ROUNDS):
-        stretch = stretched(present)
-        alone_over = 1.0 / iteration(stretch)
-        present = [use * k * alone_over for use, k in zip(held_of, stretch, strict=True)]
-    stretch = stretched(present)
+        stretch = _stretch(press * present, press, serves)
+        present = use * stretch * (1.0 / iteration(stretch))
+    pressing = press * present
+    stretch = _stretch(pressing, press, serves)
     if corrections is not None:
-        for place, resource in enumerate(contended):
-            pressing = (weight_of[place] * present[place])[:, None, :]
-            measured = (corrections[..., resource] * pressing).sum(axis=-1) / weight_of[place]
-            more = stretch[place] + measured / capacity_of[place]
-            stretch[place] = np.maximum(1.0, more)
+        more = (_first(corrections, contended) * pressing[:, :, None, :]).sum(axis=-1) / press
+        stretch = np.maximum(1.0, stretch + more / serves)
     return np.maximum(1.0, iteration(stretch))
+
+
+def _first(array: Floats, resources: list[int]) -> Floats:
+    """Returns some resources of an array, their axis moved from the last place to the first.
+
+    NOTE: one array of all resources that are contended takes half as long as one of each.
+    """
+    axes = range(array.ndim - 1)
+    return np.ascontiguousarray(array.transpose(-1, *axes)[resources])
 
 
 def _contended(held: Floats, capacity: Floats) -> list[int]:
@@ -91,9 +93,8 @@ def _contended(held: Floats, capacity: Floats) -> list[int]:
     return np.flatnonzero(few & held.any(axis=(0, 1))).tolist()
 
 
-def _stretch(present: Floats, weight: Floats, capacity: Floats) -> Floats:
-    """Returns how many times as long a visit takes beside the others who are present."""
-    pressing = weight * present
+def _stretch(pressing: Floats, weight: Floats, capacity: Floats) -> Floats:
+    """Returns how many times as long a visit takes beside the others who press."""
     if pressing.shape[-1] == 2:
         others = pressing[..., ::-1]
     else:

@@ -28,7 +28,7 @@ from dovetail.physics.device_times import DeviceTimes
 from dovetail.physics.sharing.contention import shipped_contention
 from dovetail.physics.sharing.interference import Injected, Interference
 from dovetail.physics.sharing.service_demand import RESOURCES, UNKNOWN_DEMAND
-from dovetail.physics.sharing.turns import InterleaveRule, interleaving_of
+from dovetail.physics.sharing.turns import InterleaveRule, in_turns, interleaving_of, sets_of
 from dovetail.physics.sharing.worker_slowdowns import Sharer, straggling, worker_slowdowns
 from dovetail.physics.speed.rate_tables import RateTables
 
@@ -133,9 +133,7 @@ class LinearSharing:
         return slowest * self._beside(placement, neighbours)
 
     def _beside(self, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
-        if placement.interleave and all(there.interleave for _, there in neighbours):
-            return 1.0 + len(neighbours)
-        if not (placement.fractions or placement.samples):
+        if not (placement.fractions or placement.samples or placement.interleave):
             if not neighbours:
                 return 1.0
             if not any(there.fractions for _, there in neighbours):
@@ -221,11 +219,7 @@ class LinearBatches:
         self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
     ) -> tuple[WorkerTime, ...]:
         """Returns forward times in units of an even worker's alone on a whole GPU."""
-        if placement.interleave and all(there.interleave for _, there in neighbours):
-            slow = [1.0 + len(neighbours)] * placement.gpus
-        else:
-            slow = _slow_workers(placement, neighbours, self._ratio)
-        return self.workers_at(job, placement, slow)
+        return self.workers_at(job, placement, _slow_workers(placement, neighbours, self._ratio))
 
     def workers_at(
         self, job: int, placement: Placement, slow: Sequence[float]
@@ -240,9 +234,14 @@ class LinearBatches:
 def _slow_workers(
     placement: Placement, neighbours: Sequence[Neighbour], ratio: float
 ) -> list[float]:
+    turning, beside = in_turns(placement, neighbours)
+    members = max(1 + len(some) for some in sets_of(placement, turning))
+    if turning and not beside:
+        return [float(members)] * placement.gpus
     median = shipped_contention().median_utilization
     sharer = Sharer(median, ratio)
-    return worker_slowdowns(placement, median, neighbours, [sharer] * len(neighbours))
+    slow = worker_slowdowns(placement, median, beside, [sharer] * len(beside))
+    return [max(float(members), one) for one in slow]
 
 
 def _unknown_stages(kinds: int) -> Interleaving:

@@ -151,7 +151,7 @@ def _demand(
     """Returns the demand of all jobs."""
     jobs, alike = trace.jobs, set(where.speeds) == {1.0} and bool((where.over == 1.0).all())
     best = np.ones(len(trace)) if alike else fastest(where.speeds, where.nodes_of) * where.over
-    tops = TopSpeeds(trace, options, physics)
+    tops = TopSpeeds(options.cluster, physics)
     if powers.elastic:
         demand = _elastic(trace, options.cluster, physics, tops, where)
     elif alike:

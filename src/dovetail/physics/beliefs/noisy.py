@@ -28,7 +28,7 @@ from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
 from dovetail.physics.beliefs.blur import Blur, log_normal, normal, uniform
 from dovetail.physics.memory import fit_together
-from dovetail.physics.sharing.turns import InterleaveCycles, MemberStages
+from dovetail.physics.sharing.turns import InterleaveCycles, MemberStages, in_turns, sets_of
 from dovetail.physics.speed.rate_tables import RateTables
 
 
@@ -171,12 +171,15 @@ class NoisySharing:
 
     def slowdown(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
         """Returns the believed slowdown."""
-        in_turns = placement.interleave and all(p.interleave for _, p in neighbours)
-        if neighbours and in_turns and self._blur.stages:
-            others = [self._turn(*neighbour) for neighbour in neighbours]
-            return self._cycles.slowdown(self._turn(job, placement), others)
+        turning, beside = in_turns(placement, neighbours)
+        if turning and not beside and self._blur.stages:
+            mine = self._turn(job, placement)
+            return max(
+                self._cycles.slowdown(mine, [self._turn(*one) for one in some])
+                for some in sets_of(placement, turning)
+            )
         true = self._true.slowdown(job, placement, neighbours)
-        if not neighbours or in_turns:
+        if not beside:
             return true
         return true / self._error(job, placement.gpus, [j for j, _ in neighbours])
 

@@ -12,7 +12,13 @@ from dovetail.physics.modelled.job_models import JobModels
 from dovetail.physics.sharing.interference import Interference
 from dovetail.physics.sharing.limits import utilization
 from dovetail.physics.sharing.service_demand import ServiceDemand
-from dovetail.physics.sharing.turns import InterleaveCycles, MemberStages, turn_of
+from dovetail.physics.sharing.turns import (
+    InterleaveCycles,
+    MemberStages,
+    in_turns,
+    sets_of,
+    turn_of,
+)
 from dovetail.physics.sharing.worker_slowdowns import (
     Sharer,
     split_slowdown,
@@ -50,10 +56,12 @@ class WorkerSlowdowns:
         self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
     ) -> list[float]:
         """Returns the slowdown of each worker by its limit, its neighbour or set, its device."""
-        if placement.interleave and all(there.interleave for _, there in neighbours):
-            slow = [self._in_turns(job, placement, neighbours)] * placement.gpus
-        else:
-            slow = self._side_by_side(job, placement, neighbours)
+        turning, beside = in_turns(placement, neighbours)
+        if turning:
+            slow = [self._in_turns(job, placement, turning)] * placement.gpus
+        if beside or not turning:
+            apart = self._side_by_side(job, placement, beside)
+            slow = list(map(max, slow, apart)) if turning else apart
         if self._devices is not None:
             on = self._devices.on
             devices = [on(job, node) for node, count in placement.spans for _ in range(count)]
@@ -61,14 +69,15 @@ class WorkerSlowdowns:
         return slow
 
     def _in_turns(self, job: int, placement: Placement, members: Sequence[Neighbour]) -> float:
-        if not members:
-            return 1.0
-        turns = [
-            self.turn(j, p)._replace(phase=p.interleave.phase)
-            for j, p in ((job, placement), *members)
-            if p.interleave
-        ]
-        return self._cycles.slowdown(turns[0], turns[1:])
+        mine = self._seated(job, placement)
+        return max(
+            self._cycles.slowdown(mine, [self._seated(*one) for one in some])
+            for some in sets_of(placement, members)
+        )
+
+    def _seated(self, job: int, placement: Placement) -> MemberStages:
+        assert placement.interleave is not None
+        return self.turn(job, placement)._replace(phase=placement.interleave.phase)
 
     def _side_by_side(
         self, job: int, placement: Placement, neighbours: Sequence[Neighbour]

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from dovetail.algorithms.job_graph import trouble_with
+from dovetail.algorithms.least_iteration import least_iteration_s
 from dovetail.algorithms.pipeline_time import (
     Links,
     packed_s,
@@ -21,7 +22,6 @@ from dovetail.algorithms.pipeline_time import (
     spread_s,
     stage_parts,
 )
-from dovetail.algorithms.refined_replicas import ReplicaTimes
 from dovetail.core.beliefs import BestBatches
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
@@ -116,10 +116,10 @@ class Pipelines:
         It may exceed 1: a trace counts Heavy-Edge's packing as well placed, and others may beat it.
         """
         graph, used = self._graph_on(kind, gpus)
-        sizes = {self._links(size) for size in self._sizes if size}
-        floor_s = min(ReplicaTimes.of(graph, links).floor_s for links in sizes)
+        sizes = sorted({size for size in self._sizes if size}, reverse=True)
+        least_s = least_iteration_s(graph, tuple(map(self._links, sizes)))
         part = 1.0 if used else gpus / sum(stage.gpus for stage in graph)
-        return part * self._requested_s(kind) / floor_s
+        return part * self._requested_s(kind) / least_s
 
     def best_batches(self, kind: int, max_gpus: int) -> BestBatches:
         """Returns the speed by nodes and GPUs, the batch as requested, ranks spread evenly."""

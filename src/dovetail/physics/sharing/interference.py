@@ -124,9 +124,10 @@ class MeasuredInterference(Interference):
         shape = len(mine), len(others)
         if not (mine and others):
             return np.ones(shape), np.ones(shape)
-        one = np.repeat(self._rows(mine), len(others), axis=0)
-        two = np.tile(self._rows(others), (len(mine), 1, 1))
-        both = self._solved(np.stack([one, two], axis=1), *self._pair_factors(mine, others))
+        vectors = np.empty((*shape, 2, 3, RESOURCES))
+        vectors[:, :, 0], vectors[:, :, 1] = self._rows(mine)[:, None], self._rows(others)
+        pairs = vectors.reshape(-1, 2, 3, RESOURCES)
+        both = self._solved(pairs, *self._pair_factors(mine, others))
         return both[:, 0].reshape(shape), both[:, 1].reshape(shape)
 
     def of_set(self, members: Sequence[ServiceDemand]) -> Floats:
@@ -170,14 +171,12 @@ class MeasuredInterference(Interference):
             for other, columns in others_of:
                 if model is None or other is None:
                     unknown[np.ix_(rows, columns)] = True
-                else:
+                elif (first := self._table(model, other)) and (second := self._table(other, model)):
                     place = np.ix_(rows, columns)
                     batches = [mine[row].micro_batch for row in rows]
                     beside = [others[column].micro_batch for column in columns]
-                    if table := self._table(model, other):
-                        factors[..., 0, 1][place] = table.factors(batches, beside)
-                    if table := self._table(other, model):
-                        factors[..., 1, 0][place] = table.factors(beside, batches).T
+                    factors[..., 0, 1][place] = first.factors(batches, beside)
+                    factors[..., 1, 0][place] = second.factors(beside, batches).T
         return factors.reshape(-1, 2, 2), unknown.ravel()
 
     def _factor(self, mine: ServiceDemand, other: ServiceDemand) -> float:

@@ -1,7 +1,8 @@
 """Jobs that take turns on the resources of the same GPUs: the cycle of a set (Muri section 4.1).
 
-A member's speed is its iteration alone over the cycle of its set, both at the GPUs that it holds.
-When one ends, the others keep their phases. Where a member's stages are not known the set takes
+A member's speed is its iteration alone over the cycle of its set, both at the GPUs that it holds;
+of a chain, in which it meets others on each GPU, over the longest cycle there. When one ends, the
+others keep their phases. Where a member's stages are not known the set takes
 turns on the GPU as a whole.
 """
 
@@ -14,10 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.algorithms.stage_cycle import BARRIER, CYCLES, OVERLAPPED, cycle_s
-from dovetail.core.beliefs import Interleaving
+from dovetail.core.beliefs import Interleaving, Neighbour
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.growth import Growing
 from dovetail.core.job import Floats
+from dovetail.core.placement import Placement
 from dovetail.physics.sharing.service_demand import RESOURCES, ServiceDemand
 
 MEASURED_FACTORS = (1.0, 1.31, 1.48, 1.35)
@@ -92,6 +94,30 @@ def turn_of(demand: ServiceDemand, rule: InterleaveRule) -> MemberStages:
     storage, cpu, gpu, network = demand.stage_s
     loading = (storage, cpu) if rule.resources == RESOURCES else (storage + cpu,)
     return MemberStages((*loading, gpu, network), demand.iteration_s)
+
+
+def in_turns(
+    placement: Placement, neighbours: Sequence[Neighbour]
+) -> tuple[list[Neighbour], list[Neighbour]]:
+    """Returns the neighbours that a job takes turns with, and those in free competition."""
+    seats = [there for there in neighbours if placement.interleave and there[1].interleave]
+    return seats, [there for there in neighbours if there not in seats] if seats else [*neighbours]
+
+
+def sets_of(placement: Placement, members: Sequence[Neighbour]) -> list[list[Neighbour]]:
+    """Returns the members of a job's set on each of its GPUs, equal lists once.
+
+    They may differ: of a chain of jobs each meets the next on some of its GPUs.
+    """
+    if all(there.gpu_ids == placement.gpu_ids for _, there in members):
+        return [list(members)]
+    held = [set(there.named()) for _, there in members]
+    sets: list[list[Neighbour]] = []
+    for gpu in placement.named():
+        here = [one for one, gpus in zip(members, held, strict=True) if gpu in gpus]
+        if here not in sets:
+            sets.append(here)
+    return sets or [list(members)]
 
 
 class GrowingStages:
