@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from dovetail.live.engines.task_environment import NAMES
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.store.folder import Folder
 from dovetail.wire.spec import JobSpec
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples/train"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
@@ -75,10 +74,10 @@ class Slots:
 
     def until(self, job: int, words: str) -> None:
         """Waits until a job has printed what a pattern says."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not re.search(words, self.output(job), re.MULTILINE):
-            assert time.monotonic() < deadline, f"no {words!r} in:\n{self.output(job)}"
-            time.sleep(0.05)
+        until(
+            lambda: re.search(words, self.output(job), re.MULTILINE),
+            lambda: f"no {words!r} in:\n{self.output(job)}",
+        )
 
     def ends_well(self, job: int) -> None:
         """Waits for the end of a job, which must have completed without a retry."""
