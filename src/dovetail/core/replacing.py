@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     # What the type checker knows of it: names and types of the fields.
@@ -34,12 +34,14 @@ else:
         return copy
 
 
+Read = Callable[[object], tuple[object, ...]]
+Set = Callable[[object, object], None]
+
+
 @cache
-def _plan_of(
-    kind: type[Any],
-) -> tuple[Callable[[Any], tuple[Any, ...]], dict[str, int], list[Callable[[Any, Any], None]]]:
+def _plan_of(kind: type[object]) -> tuple[Read, dict[str, int], list[Set]]:
     """Returns how to read all fields of a class, the place of each, and how to set each."""
-    names = [field.name for field in fields(kind)]
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     if len(names) < 2 or hasattr(kind, "__post_init__"):
         raise TypeError(f"use dataclasses.replace for {kind.__name__}")
     setters = [getattr(kind, name).__set__ for name in names]
