@@ -730,6 +730,14 @@ def test_a_command_that_cannot_run_is_not_tried_again(stage: Make, code: int, re
         assert record.detail == "it could not be executed: nosuch: No such file or directory"
 
 
+def test_a_named_node_that_cannot_run_a_command_is_named(stage: Make) -> None:
+    s = stage(nodes=2, gpus=1, names=("n1", "n2"))
+    s.submit(1.0, duration_s=5.0)
+    s.at(1.5, lambda: s.take([AgentReport(0, ended=WorkerEnded(1, 0, 1, 127, "no such"))]))
+    s.play(30.0)
+    assert s.record(1).detail == "it could not be executed on n1: no such"
+
+
 # What can be told of jobs whose workers and dependencies change.
 
 

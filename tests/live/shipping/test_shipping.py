@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -116,7 +117,10 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def scene_of(seed: int = 0, loss: float = 0.0) -> Scene:
-    return Scene(Path(tempfile.mkdtemp(prefix="dship")), seed, loss)
+    root = Path(tempfile.mkdtemp(prefix="dship"))
+    scene = Scene(root, seed, loss)
+    weakref.finalize(scene, shutil.rmtree, root, ignore_errors=True)
+    return scene
 
 
 def fresh(generation: int, step: int = -1, lineage: int = 0) -> AskFiles:
@@ -145,7 +149,6 @@ def test_each_line_of_all_nodes_arrives_once_and_in_order(
         at = 0
         for line in lines:
             at = content.index(line, at) + len(line)
-    shutil.rmtree(scene.root)
 
 
 @settings(max_examples=60, deadline=None)
@@ -172,7 +175,6 @@ def test_a_job_that_moves_finds_its_newest_checkpoint_whole(
     assert there.read_bytes() == newer
     assert (scene.nodes[1].folder / "script").read_bytes() == b"#!/bin/sh\n" * 9
     assert not list(scene.root.rglob("*.part")), "no drafts are left"
-    shutil.rmtree(scene.root)
 
 
 def test_a_cut_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

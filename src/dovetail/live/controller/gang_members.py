@@ -7,9 +7,10 @@ order that arrives late cannot restart a worker that has ended.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dovetail.core.placement import Placement
+from dovetail.core.replacing import replace
 from dovetail.core.units import NEVER_S
 from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_gangs import LiveGangs

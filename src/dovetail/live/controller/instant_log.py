@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from dovetail.control.state import ClusterState
 from dovetail.core.messages import Explained, Fact, GpusChanged, Reason
+from dovetail.core.replacing import replace
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.record import JobRecord

@@ -9,9 +9,10 @@ step, but may still write a checkpoint. So a later fresh start of the job gets a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dovetail.core.messages import NODE_DOWN
+from dovetail.core.replacing import replace
 from dovetail.live.controller.admission import Admission
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
@@ -115,6 +116,6 @@ class Leases:
             # Its files are its own affair: it was not started before nothing of it could live.
             stranded, is_shared = (), False
         lineage = record.lineage + is_shared
-        begun = replace(record, nodes=nodes, stranded=stranded, lineage=lineage)
-        if begun != record:
+        if (nodes, stranded, lineage) != (record.nodes, record.stranded, record.lineage):
+            begun = replace(record, nodes=nodes, stranded=stranded, lineage=lineage)
             self.jobs.write(job, begun)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
+from dovetail.core.replacing import replace
 from dovetail.live.controller.live_jobs import LiveJob
 from dovetail.live.jobs.job_environment import with_restarts
 from dovetail.live.jobs.record import JobRecord
@@ -59,7 +59,10 @@ class LiveGangs:
 
         Where checkpoints travel, also the newest of them.
         """
-        gang, restarts = self.of(job), job.record.restarts
+        if job.gang is None:
+            self.of(job)
+            return
+        gang, restarts = job.gang, job.record.restarts
         ships = gang.roster.launch.ships
         environment = with_restarts(gang.roster.launch.environment, job.spec, restarts)
         gang.roster.launch = replace(

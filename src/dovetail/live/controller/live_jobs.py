@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from dovetail.core.replacing import replace
 from dovetail.core.units import NEVER_S
 from dovetail.live.jobs.lifecycle import State, Transition, after
 from dovetail.live.jobs.record import JobRecord

@@ -7,10 +7,11 @@ which part of a job trains on meanwhile, is in `ClusterState.begin_switch`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dovetail.core.messages import PREEMPTED
 from dovetail.core.plan import Change, Draft
+from dovetail.core.replacing import replace
 from dovetail.live.controller.gang_members import GangMembers
 from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.leases import Leases
@@ -80,9 +81,9 @@ class PlanApplier:
         self.tables.start(row, after, how=how, rate=rate, delay_s=delay, preparing=preparing)
         job.placed_done_s, job.unchanged_s = state.done[row], now
         job.starting = change.before is None or not job.uses_train_protocol
-        if job.starting:
-            resumed = replace(job.record, resumed_step=job.record.saved_step)
-            self.jobs.write(job, resumed)
+        record = job.record
+        if job.starting and record.resumed_step != record.saved_step:
+            self.jobs.write(job, replace(record, resumed_step=record.saved_step))
         if change.before is None:
             self.leases.begin(job)
         self.members.assign(job, after, gpus)

@@ -6,8 +6,9 @@ or requeue jobs, which touches other gangs; so it goes on until no gang is touch
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from dovetail.core.replacing import replace
 from dovetail.live.controller.admission import Admission
 from dovetail.live.controller.gang_event_handler import GangEventHandler
 from dovetail.live.controller.gang_members import GangMembers

@@ -69,13 +69,19 @@ class WorkerLoss:
                 job,
                 Transition.FAILED,
                 reason="JobLaunchFailure",
-                detail=f"it could not be executed: {death.why}",
+                detail=f"it could not be executed{self._where(job, death)}: {death.why}",
                 code=death.exit_code,
             )
         else:
             nodes = {m.node for m in job.record.members if m.worker == death.worker}
             # A node that fails its prolog is drained, and the job is no worse for it.
             self._retry_or_end(job, death, nodes, is_counted=is_counted or by_node)
+
+    def _where(self, job: LiveJob, death: WorkerEnded) -> str:
+        """Returns on which node a worker was to run, if nodes have names."""
+        node = next((m.node for m in job.record.members if m.worker == death.worker), -1)
+        name = self.gangs.hosts.given_name(node)
+        return f" on {name}" if name else ""
 
     def _survivors(self, job: LiveJob, deaths: Sequence[WorkerEnded]) -> list[int]:
         """Returns the workers of a job that are not dead; none if none of them has started."""

@@ -316,7 +316,9 @@ def exec_worker(order: KeeperOrder, keeper: int, tell: int, terminal: Terminal |
         if terminal is None:
             set_up_process(order)
         else:
-            terminal.take_over(order["workdir"])
+            terminal.take_over()
+            # Last, so that the client sees what is wrong with it.
+            enter(order["workdir"])
         for number in (KILL, *PASSED_ON, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         # `exec` keeps the mask and ignored signals: the program would never receive them.
@@ -365,9 +367,20 @@ def bound_process(order: KeeperOrder) -> None:
             file.write("0")
 
 
+def enter(workdir: str) -> None:
+    """Changes into the working directory. Raises OSError, in words that name it as that."""
+    try:
+        os.chdir(workdir)
+    except OSError as error:
+        is_missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+        why = "not on this node" if is_missing else error.strerror
+        error.strerror = f"its working directory: {why}"
+        raise
+
+
 def set_up_process(order: KeeperOrder) -> None:
     """Sets directory and output of this process."""
-    os.chdir(order["workdir"])
+    enter(order["workdir"])
     mode = 0o640 if "run_as" in order else 0o600
     output = open_output(order["output"], order.get("output_outside", ""), mode)
     kind = os.fstat(output).st_mode

@@ -7,8 +7,8 @@ been seen.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
+from dovetail.core.replacing import replace
 from dovetail.core.units import NEVER_S
 from dovetail.live.workers.elastic_gang import ElasticGang
 from dovetail.live.workers.gang import Gang
