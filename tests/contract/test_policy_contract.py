@@ -41,6 +41,7 @@ VARIANTS = (
     "tiresias:thresholds=20,bypass=strict",
     "gittins:delta=20,samples-min=5",
     "gittins:delta=0,samples-min=5",
+    "serverfilling-gittins:delta=20,samples-min=5",
     "max-min:overflow=least-recent",
     "afs-l:estimates=overestimate,measure-s=3",
     "afs-p:unit-s=5,tie=random,seed=3",
