@@ -42,6 +42,8 @@ VARIANTS = (
     "gittins:delta=20,samples-min=5",
     "gittins:delta=0,samples-min=5",
     "serverfilling-gittins:delta=20,samples-min=5",
+    "sia:interval=7,growth=1",
+    "sia:interval=7,p=0.5",
     "max-min:overflow=least-recent",
     "afs-l:estimates=overestimate,measure-s=3",
     "afs-p:unit-s=5,tie=random,seed=3",
