@@ -1,17 +1,18 @@
 """The Sia authors' measured tables as physics, for truth and belief: step times by type of GPU.
 
-Step times are those of the very placement, interpolated over samples per GPU, or over nodes, GPUs
-and samples where it was not measured. Gains are those of the epoch, interpolated over batches. All
-as in their simulator (sia-simulator/applications.py, job.py); nothing of it is shipped. Policies
+Step times are those of the very placement, interpolated over samples per GPU; where it was not
+measured, between numbers of GPUs and nodes that were (theirs are over a triangulation). Gains are
+those of the epoch, interpolated over batches. Else as in their simulator
+(sia-simulator/applications.py, job.py); nothing of it is shipped. Policies
 are told the truth for every type: the paper's *oracle*, where the authors' Sia learns as it runs.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from math import ceil, inf
 from pathlib import Path
 from typing import NamedTuple
@@ -51,55 +52,82 @@ A100 = GpuType("a100", "dgx-ext", 8, 2)
 
 
 class StepTimes:
-    """The step and exchange times of one application on one type of GPU."""
+    """The step and exchange times of one application on one type of GPU.
+
+    A *line* has the times of one placement, or one number of nodes and GPUs, by samples on a GPU.
+    """
 
     def __init__(self, folder: Path, kind: GpuType) -> None:
         self.kind = kind
-        rows: dict[str, list[tuple[float, float, float]]] = {}
-        alike: dict[tuple[float, float, float], list[tuple[float, float]]] = {}
+        placed: dict[str, list[Row]] = {}
+        measured: dict[tuple[int, int], list[Row]] = {}
         for row in read_csv(folder / f"placements-{kind.suffix}.csv"):
-            key, samples = row["placement"], float(row["local_bsz"])
-            times = float(row["step_time"]), float(row["sync_time"])
-            rows.setdefault(key, []).append((samples, *times))
-            alike.setdefault((len(key), sum(map(int, key)), samples), []).append(times)
-        self.placed = {key: np.array(sorted(found)).T for key, found in rows.items()}
-        points = [(*key, *np.mean(found, axis=0)) for key, found in alike.items()]
-        columns = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
+            key, times = row["placement"], _times(row)
+            placed.setdefault(key, []).append(times)
+            measured.setdefault((len(key), sum(map(int, key))), []).append(times)
         for row in read_csv(folder / f"scalability-{kind.suffix}.csv"):
-            points.append(tuple(float(row[c]) for c in columns))
-        self.points = table = np.array(points)
-        sizes = np.concatenate([found[0] for found in self.placed.values()])
+            measured.setdefault((int(row["num_nodes"]), int(row["num_replicas"])), []).append(
+                _times(row)
+            )
+        self.placed = {key: _line(rows) for key, rows in placed.items()}
+        self.measured = {key: _line(rows) for key, rows in measured.items()}
+        sizes = np.concatenate([line[0] for line in self.placed.values()])
         self.least, self.most = int(sizes.min()), int(sizes.max())
-        self.most_at = {(n, g): s for n, g, s in table[np.argsort(table[:, 2]), :3].tolist()}
-
-    @cached_property
-    def elsewhere(self) -> Callable[[Floats], Floats]:
-        """The times by nodes, GPUs and samples, for placements that were not measured."""
-        from scipy.interpolate import LinearNDInterpolator
-
-        found: Callable[[Floats], Floats] = LinearNDInterpolator(
-            self.points[:, :3], self.points[:, 3:]
-        )
-        return found
+        self.gpus_on: dict[int, list[int]] = {}
+        for nodes, gpus in sorted(self.measured):
+            self.gpus_on.setdefault(nodes, []).append(gpus)
 
     def most_on(self, spans: Sequence[int]) -> int:
         """Returns the most samples that a GPU of a placement was measured with."""
-        key = _key(spans)
-        if key in self.placed:
-            return int(self.placed[key][0][-1])
-        return int(self.most_at.get((len(spans), sum(spans)), self.most))
+        line = self.placed.get(_key(spans))
+        if line is None:
+            line = self.measured.get((len(spans), sum(spans)))
+        return self.most if line is None else int(line[0][-1])
 
     def of(self, spans: Sequence[int], samples: Floats, steps: Floats) -> Floats:
         """Returns the seconds of iterations with so many samples on a GPU in each micro-batch."""
-        key = _key(spans)
-        if key in self.placed:
-            sizes, step, exchange = self.placed[key]
-            whole, exchanged = (np.interp(samples, sizes, t) for t in (step, exchange))
+        line = self.placed.get(_key(spans))
+        if line is not None:
+            whole, exchanged = _on_line(line, samples)
         else:
-            at = min(len(spans), 16), sum(spans)
-            points = np.column_stack([np.full(len(samples), at[0]), np.full(len(samples), at[1])])
-            whole, exchanged = self.elsewhere(np.column_stack([points, samples])).T
+            whole, exchanged = self._between(len(spans), sum(spans), samples)
         return np.asarray(whole + (steps - 1) * (whole - exchanged))
+
+    def _between(self, nodes: int, gpus: int, samples: Floats) -> Floats:
+        """Returns the times between the nearest numbers of nodes and of GPUs that were measured."""
+        low, high, part = _bracket(sorted(self.gpus_on), nodes)
+        ends = []
+        for n in (low, high):
+            few, many, share = _bracket(self.gpus_on[n], gpus)
+            one, two = (_on_line(self.measured[n, g], samples) for g in (few, many))
+            ends.append(one + share * (two - one))
+        return np.asarray(ends[0] + part * (ends[1] - ends[0]))
+
+
+Row = tuple[float, float, float]
+"""Samples on a GPU, seconds of a step, and of its exchange."""
+
+
+def _times(row: Mapping[str, str]) -> Row:
+    return float(row["local_bsz"]), float(row["step_time"]), float(row["sync_time"])
+
+
+def _line(rows: Sequence[Row]) -> Floats:
+    """Returns samples, steps and exchanges [3, samples]; what was measured twice, its mean."""
+    table = np.array(rows)
+    sizes = np.unique(table[:, 0])
+    return np.array([table[table[:, 0] == size].mean(axis=0) for size in sizes]).T
+
+
+def _on_line(line: Floats, samples: Floats) -> Floats:
+    return np.array([np.interp(samples, line[0], times) for times in line[1:]])
+
+
+def _bracket(known: Sequence[int], wanted: int) -> tuple[int, int, float]:
+    """Returns the known numbers around one, and where between them it lies; the ends clamp."""
+    low = max((k for k in known if k <= wanted), default=known[0])
+    high = min((k for k in known if k >= wanted), default=known[-1])
+    return low, high, (wanted - low) / (high - low) if high > low else 0.0
 
 
 def _key(spans: Sequence[int]) -> str:
