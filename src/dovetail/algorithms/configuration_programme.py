@@ -43,7 +43,7 @@ def best_configurations(gain: Floats, gpus: Ints, kind: Ints, capacity: Ints) ->
             LinearConstraint(once.tocsr(), -np.inf, 1),
             LinearConstraint(held.tocsr(), -np.inf, capacity.astype(float)),
         ),
-        # NOTE: presolving gains no time here, and HiGHS 1.8 prints while it undoes it.
+        # NOTE: presolving gains no time here, and HiGHS prints a line where it undoes it badly.
         options={"mip_rel_gap": GAP, "presolve": False},
     )
     if solved.x is None:
