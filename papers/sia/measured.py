@@ -325,9 +325,9 @@ class MeasuredTypeSpeed:
         work, epoch = self._work, self._work.epoch(job, done_s)
         app = work.application[job]
         slower = SLOWDOWN.get(app.name, OTHERWISE)
-        cut = (table[:, : max_gpus + 1] for table in app.table(kind, epoch, every))
-        speed, batch, steps = cut
-        return BestBatches(speed / slower / work.wanted(job, epoch), batch.copy(), steps.copy())
+        known, cut = app.table(kind, epoch, every), np.s_[:, : max_gpus + 1]
+        speed = known.speed[cut] / slower / work.wanted(job, epoch)
+        return BestBatches(speed, known.batch[cut], known.steps[cut])
 
 
 class EpochBatches:
