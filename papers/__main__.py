@@ -39,7 +39,8 @@ def reproduce(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Regenerate the tables and figures of a PAPER: a-srpt, afs, gimbal, muri, sjf-bsbf.
+    """Regenerate the tables and figures of a PAPER: a-srpt, afs, gimbal, muri, server-filling,
+    sia or sjf-bsbf.
 
     `systems` is no paper: it compares all systems on the same jobs. Without a PAPER the command
     lists all. Published values stand beside ours, with a verdict for each row. Traces are read
@@ -82,7 +83,7 @@ def _list_papers(as_json: bool) -> None:
         click.echo(json.dumps({"papers": titles}))
         return
     for name, title in titles.items():
-        click.echo(f"{name:<10}{title}")
+        click.echo(f"{name:<16}{title}")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -50,6 +50,8 @@ PAPERS = {
     "afs": "papers.afs",
     "gimbal": "papers.gimbal",
     "muri": "papers.muri",
+    "server-filling": "papers.server_filling",
+    "sia": "papers.sia",
     "sjf-bsbf": "papers.sjf_bsbf",
     "systems": "papers.systems",
 }

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from builders import Facts, Row, policy_of, scene_of, trace_of
 from dovetail.core.messages import Started
 from dovetail.core.plan import Change
+from dovetail.mechanisms.ranking.learned_index import ServiceHistory
 from dovetail.policies.backfill import Reservation
-from dovetail.policies.gittins import ServiceHistory
 from dovetail.sim.world import SimWorld
 
 

@@ -252,6 +252,12 @@ class Physics:
         whole = self.speed.whole(job, placement, done_s)
         return whole / self.sharing.slowdown(job, placement, neighbours)
 
+    def best_batches(self, job: int, done_s: float, max_gpus: int, node: int) -> BestBatches:
+        """Returns the best batches of a job, and its speeds with them, on GPUs like a node's."""
+        table = self.speed.best_batches(job, done_s, max_gpus)
+        slower = self.sharing.slowdown(job, Placement(((node, 1),)), ())
+        return table if slower == 1.0 else table._replace(speed=table.speed / slower).sealed()
+
     def pair_rates(
         self, sides: Sequence[SizedJob], others: Sequence[SizedJob]
     ) -> tuple[Floats, Floats]:

@@ -20,112 +20,59 @@ Stops running jobs: yes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from math import inf, log, nextafter
 from typing import ClassVar
 
 import numpy as np
 
-from dovetail.algorithms.gittins import GittinsTable, gittins_table, quantile_index
+from dovetail.algorithms.gittins import GittinsTable, quantile_index
 from dovetail.core.job import Floats, Ints
-from dovetail.core.order import Order
-from dovetail.core.passes import check_bypass, rank, runs_on
+from dovetail.core.passes import Because, Keys, check_bypass, rank
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
-from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import Running, View
+from dovetail.mechanisms.ranking.learned_index import IndexPolicy
 
 LEAST_GPUS = 0.001
 """A job without GPU is ranked as one of the least part of one."""
 SOONEST_PER_S = 1e9
 """The index of a job that has outlived a known length; finite, so that keys can be compared."""
-FIRST_LOOK_GPU_S = 60.0
-"""Without `delta` a job is first ranked again after one GPU-minute."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceHistory:
-    """The total service of ended jobs: those in the table, and newer ones."""
-
-    learned: tuple[float, ...] = ()
-    fresh: tuple[float, ...] = ()
-    table: GittinsTable | None = field(default=None, compare=False)
 
 
 @register("gittins")
 @dataclass(frozen=True, slots=True)
-class Gittins:
+class Gittins(IndexPolicy):
     """2D Gittins index, preemptive. `delta` in GPU-seconds; `step` is a growth factor."""
 
     delta: float = 3250.0
-    step: float = 2.0
-    samples_min: int = 30
     bypass: str = "skip"
     size_estimates: bool = False
 
-    powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate"})
-    initial: ClassVar[ServiceHistory] = ServiceHistory()
     takes_parts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        # A dataclass with slots is made twice, which `super()` without arguments does not survive.
+        IndexPolicy.__post_init__(self)
         check_bypass(self.bypass)
-        if not (0 <= self.delta < inf and 1 < self.step < inf and self.samples_min >= 1):
-            raise ValueError("delta must be 0 or more, step above 1, samples-min at least 1")
 
     @property
     def knows(self) -> frozenset[str]:
         """Returns attained service, and lengths where they are estimated."""
         return frozenset({"attained service"} | ({"length"} if self.size_estimates else set()))
 
-    @property
-    def order(self) -> Order:
-        """Ranks waiting jobs by service until there is a table to rank them by."""
-        return Order(partial(self._keys, None))
-
     def decide(self, view: View, memory: object) -> Decision:
         """Learns from ended jobs and ranks all; wakes when a running job must be ranked again."""
-        assert isinstance(memory, ServiceHistory)
-        if self.size_estimates:
-            draft, because = rank(view, partial(self._estimated_keys, view), self.bypass)
-            return Decision(draft, memory, self._next_look_s(view, draft), because)
-        history = self._learn(view, memory)
-        # Waiting jobs were ranked by the table of the last decision; running ones must be too.
-        draft, because = rank(view, partial(self._running_keys, memory.table), self.bypass)
-        wake_at = self._next_look_s(view, draft)
-        renewed = history.table is not memory.table
-        order = Order(partial(self._keys, history.table)) if renewed else None
-        return Decision(draft, history, wake_at, because, order)
+        if not self.size_estimates:
+            return IndexPolicy.decide(self, view, memory)
+        draft, because = self.serve(view, partial(self._estimated_keys, view))
+        return Decision(draft, memory, self._next_look_s(view, draft), because)
 
     def _keys(self, table: GittinsTable | None, view: View, jobs: Sequence[int]) -> list[float]:
-        if self.size_estimates:
-            keys: list[float] = self._indices(view, np.asarray(jobs, np.int64)).tolist()
-            return keys
-        service = [self._level(a) for a in view.progress.attained_gpu_s(jobs)]
-        return service if table is None else [-table.at_one(a) for a in service]
-
-    def _learn(self, view: View, history: ServiceHistory) -> ServiceHistory:
-        ended = view.progress.attained_gpu_s(view.changes.ended)
-        fresh = history.fresh + tuple(a for a in ended if a > 0)
-        enough = len(history.learned) + len(fresh) >= self.samples_min
-        if not enough or len(fresh) * 10 < len(history.learned):
-            return ServiceHistory(history.learned, fresh, history.table)
-        learned = history.learned + fresh
-        return ServiceHistory(learned, (), gittins_table(learned, self.delta or None))
-
-    def _first_look(self) -> float:
-        return self.delta or FIRST_LOOK_GPU_S
-
-    def _level(self, service: float) -> float:
-        """Returns the service at which a job was last ranked."""
-        first = self._first_look()
-        if service < first * (1 - RELATIVE_TOLERANCE):
-            return 0.0
-        return first * self.step ** int(log(service / first) / log(self.step) + RELATIVE_TOLERANCE)
-
-    def _running_keys(self, table: GittinsTable | None, running: Running) -> Floats:
-        service = self._levels(running.attained_gpu_s)
-        return service if table is None else -table.at(service)
+        if not self.size_estimates:
+            return IndexPolicy._keys(self, table, view, jobs)
+        keys: list[float] = self._indices(view, np.asarray(jobs, np.int64)).tolist()
+        return keys
 
     def _estimated_keys(self, view: View, running: Running) -> Floats:
         return self._indices(view, running.jobs)
@@ -138,25 +85,6 @@ class Gittins:
         gpus = np.maximum(view.jobs.asked_gpus[jobs], LEAST_GPUS)
         return np.asarray(-np.minimum(per_s, SOONEST_PER_S) / gpus)
 
-    def _levels(self, service: Floats) -> Floats:
-        """Returns `_level` of many jobs."""
-        first = self._first_look()
-        looks = np.log(np.maximum(service / first, 1.0)) / log(self.step) + RELATIVE_TOLERANCE
-        return np.where(
-            service < first * (1 - RELATIVE_TOLERANCE), 0.0, first * self.step ** np.floor(looks)
-        )
-
-    def _next_look_s(self, view: View, draft: Draft | None) -> float:
-        """Returns when the first job that runs from now on must be ranked again."""
-        left_s = self._left_s(*runs_on(view, draft))
-        soonest_s = float(left_s.min()) if len(left_s) else float("inf")
-        # The rest can be shorter than one step of the clock, but time must advance.
-        return max(view.now + soonest_s, nextafter(view.now, float("inf")))
-
-    def _left_s(self, attained: Floats, gpus: Floats) -> Floats:
-        """Returns the seconds until each job is ranked again."""
-        level = self._levels(attained)
-        target = np.where(level > 0, level * self.step, self._first_look())
-        # A job without GPU attains no service.
-        with np.errstate(divide="ignore"):
-            return np.asarray((target - attained) / gpus)
+    def serve(self, view: View, keys: Keys) -> tuple[Draft | None, Because]:
+        """Gives the GPUs to the jobs of the largest index."""
+        return rank(view, keys, self.bypass)

@@ -16,8 +16,8 @@ job runs as requested or waits.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, floor
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from math import ceil
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -26,11 +26,11 @@ from dovetail.core.job import Floats, Ints
 from dovetail.core.order import Order
 from dovetail.core.parameters import check_period, check_seed
 from dovetail.core.passes import NO_ROOM
-from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.units import NEVER_S
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.allocation import drafted, room_for
+from dovetail.mechanisms.elastic.rounds import TINY, JobAge, lived, round_at
 from dovetail.mechanisms.elastic.shares import waits
 
 if TYPE_CHECKING:
@@ -38,17 +38,6 @@ if TYPE_CHECKING:
 
 SEEDS_APART = 1_000_003
 """Distance between the search seeds of consecutive rounds; other seeds lie between."""
-
-TINY = 1e-6
-"""The least factor of a speedup after a restart, so that GPUs never idle to avoid one."""
-
-
-class JobAge(NamedTuple):
-    """The history of a job: its largest number of GPUs, and its restarts."""
-
-    job: int
-    most_gpus: int
-    restarts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +94,8 @@ class Pollux:
         past = memory if isinstance(memory, Past) else self.initial
         if not view.running and not view.waiting:
             return Decision(memory=past)
-        at = floor(view.now / self.interval)
-        at += (at + 1) * self.interval <= view.now  # a quotient may be rounded down
-        next_s = (at + 1) * self.interval
-        # A real clock wakes a little late; a wake for other news must not repeat the round.
-        woke = view.changes.woke and past.at_s < at * self.interval
-        due = woke or view.now == at * self.interval
-        if not due or view.now == past.at_s:
+        due, next_s = round_at(view, self.interval, past.at_s)
+        if not due:
             return Decision(memory=past, wake_at=next_s, because=NO_ROOM if view.waiting else ())
         return self._round(view, past, next_s)
 
@@ -134,7 +118,7 @@ class Pollux:
         )
         draft = drafted(view, jobs, tables, contest.held, chosen)
         survivors = population.astype(np.int16).tobytes()
-        lives = _lived(view, past, draft)
+        lives = lived(view, past.by_job(), draft)
         past = Past(past.rounds + 1, view.now, tuple(jobs), survivors, lives)
         return Decision(draft, past, next_s, waits(view, draft))
 
@@ -204,15 +188,3 @@ def _adapted(past: Past, jobs: list[int], nodes: int) -> Ints:
         if job in row_of:
             adapted[:, row] = before[:, row_of[job]]
     return adapted
-
-
-def _lived(view: View, past: Past, draft: Draft) -> tuple[JobAge, ...]:
-    """Returns the histories after a draft; every new placement but the first is a restart."""
-    lived = {j: x for j, x in past.by_job().items() if j in view.running or j in view.waiting}
-    for job, before, after in draft.changes():
-        if after is not None and (before is None or before.moves_to(after)):
-            known = lived.get(job)
-            restarts = 0 if known is None else known.restarts + 1
-            most = after.gpus if known is None else max(after.gpus, known.most_gpus)
-            lived[job] = JobAge(job, most, restarts)
-    return tuple(lived.values())

@@ -78,13 +78,14 @@ def drafted(
         spans = runs.spans if runs else tuple((n, int(g)) for n, g in enumerate(chosen[row]) if g)
         placement = Placement(spans)
         if view.jobs.elastic[job]:
-            placement = _with_batch(placement, tables[row])
+            placement = with_best_batch(placement, tables[row])
         if placement != runs:
             try_place(draft, job, placement)
     return draft
 
 
-def _with_batch(plain: Placement, table: BestBatches) -> Placement:
+def with_best_batch(plain: Placement, table: BestBatches) -> Placement:
+    """Returns a placement with the batch that is best on its nodes and GPUs."""
     at = min(plain.nodes, len(table.batch) - 1), plain.gpus
     batch, steps = int(table.batch[at]), int(table.steps[at])
     return Placement(plain.spans, accumulation_steps=steps, batch_size=batch) if batch else plain
