@@ -163,7 +163,7 @@ def hosts(experiment: SystemsExperiment) -> Table:
         {s.name: experiment.ratio_in_reading(s.name, options) for s in experiment.systems}
         for options in readings
     ]
-    ranks = [sorted(each, key=lambda name, of=each: of[name].value) for each in ratios]
+    ranks = [[name for name, _ in sorted(r.items(), key=lambda p: p[1].value)] for r in ratios]
     crowding = {s.name for s in experiment.systems if s.policy.powers & {"share", "interleave"}}
     rows = [
         [name, *(cell for i in (0, 1) for cell in _placed(name, ranks[i], ratios[i][name]))]
