@@ -79,7 +79,8 @@ WHY = {
     "pairs": "in our stand-ins no limit brings more pairs above serial execution",
     "one peak": (
         "how the loss falls between the ends of a limit is assumed, a straight line "
-        "(docs/concepts/physics.md); with its square all pairs have one peak, with its root fewer"
+        "(docs/concepts/physics.md); with its square nearly all pairs have one "
+        "peak, with its root fewer"
     ),
     "samples": (
         "samples move between the workers of the large job; the small one beside it, and an "
@@ -98,7 +99,7 @@ WHY = {
     "peak": GAVEL_WHY,
     "early exit": (
         "our searches are short: a limit above what a job uses is skipped, so the full search "
-        "has eight settings left to try"
+        "has seven settings left to try"
     ),
     "quality": "the limits tried after three failures were better",
     "steps": "more settings were tried than limits there are",

@@ -17,12 +17,16 @@ import numpy as np
 
 from dovetail.core.job import Floats
 from dovetail.study.bound import judges, powers_of
+from dovetail.study.options import Options
 from dovetail.study.uncertainty import LEVEL, Interval
 from papers.frame.claim import HOLDS
 from papers.frame.experiment import Experiment, Playable, Results
 from papers.frame.scope import Scope
 from papers.systems.experiments import (
+    BASE,
+    BASELINE,
     CLAIMS,
+    EXCLUSIVE_HOST,
     UNVARIED,
     RankingClaim,
     System,
@@ -70,7 +74,9 @@ class SystemsExperiment(Experiment):
         """Returns every run, the slow ones first."""
         slow = [s.name for s in self.systems if s.is_slow]
         fast = [s.name for s in self.systems if not s.is_slow]
-        runs: list[Playable] = [run for name in slow for run in self._runs(name)]
+        hosts = (BASE, EXCLUSIVE_HOST)
+        runs: list[Playable] = [r for n in slow for h in hosts for r in self._runs(n, options=h)]
+        runs += [run for name in fast for run in self._runs(name, options=EXCLUSIVE_HOST)]
         runs += [run for load in self.loads for name in fast for run in self._runs(name, load=load)]
         powers = dict.fromkeys(powers_of(s.policy) for s in self.systems if judges(s.policy))
         runs += [SystemBound(w, p) for p in powers for w in self._workloads(self.seeds)]
@@ -89,10 +95,15 @@ class SystemsExperiment(Experiment):
         ]
 
     def _runs(
-        self, name: str, seeds: int = 0, load: float = HEAVY, source: str = ""
+        self,
+        name: str,
+        seeds: int = 0,
+        load: float = HEAVY,
+        source: str = "",
+        options: Options = BASE,
     ) -> list[SystemRun]:
         workloads = self._workloads(seeds or self._seeds(name, load), load, source)
-        return [system_run(self._text[name], workload) for workload in workloads]
+        return [system_run(self._text[name], workload, options) for workload in workloads]
 
     def _varied(self, name: str, variant: Variant) -> list[SystemRun]:
         """Returns the runs of a system with one thing varied, one seed a window."""
@@ -123,6 +134,12 @@ class SystemsExperiment(Experiment):
         """Returns one system's number over another's, on the seeds that both were played with."""
         seeds = min(self._seeds(name, load), self._seeds(other, load))
         mine, theirs = (self.units(n, what, seeds, load, source) for n in (name, other))
+        return geometric(mine / theirs)
+
+    def ratio_in_reading(self, name: str, options: Options) -> Interval:
+        """Returns a system's mean JCT over the baseline's in a reading of the host."""
+        runs = (self._runs(n, self._seeds(name), options=options) for n in (name, BASELINE))
+        mine, theirs = (self._by_window(each, "jct_s") for each in runs)
         return geometric(mine / theirs)
 
     def mean_jct(self, name: str) -> Interval:
