@@ -1,0 +1,94 @@
+"""What each job makes of each number of GPUs, for a market that sells to the highest gain.
+
+The value of n GPUs to a job is its weight times its speed on them, the best of up to n. Its weight
+is a power of the time that it has left at its efficient scale, over that scale: short jobs count
+more, as in SRTF, and a job that uses GPUs well gets more of them, as in AFS. Both are one number in
+solo seconds, whatever the size that its owner asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.core.job import Bools, Floats, Ints
+from dovetail.core.view import View
+from dovetail.mechanisms.elastic.shares import Contenders
+
+LEAST_S = 1.0
+"""A job counts as having at least this long left."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Market:
+    """The buyers of GPUs, row by row, as in `who`.
+
+    `values` [jobs, GPUs + 1] are -inf where a job cannot run; `weights` are per solo second;
+    `horizon_s` is how long an allocation to a job is expected to stand.
+    """
+
+    who: Contenders
+    weights: Floats
+    values: Floats
+    horizon_s: Floats
+
+
+def speeds_of(who: Contenders) -> Floats:
+    """Returns the best speed of each contender on up to n GPUs, -inf outside its range."""
+    counts = np.arange(who.rates.shape[1])
+    usable = (counts >= who.low[:, None]) & (counts <= who.cap[:, None])
+    rates = np.where(usable, who.rates[who.kind], 0.0)
+    best = np.maximum.accumulate(rates, axis=1)
+    best = np.where(usable, best, -np.inf)
+    best[:, 0] = 0.0
+    return np.asarray(best)
+
+
+def weights_of(view: View, who: Contenders, left_s: Floats, speeds: Floats, order: float) -> Floats:
+    """Returns what a solo second of each contender is worth.
+
+    `order` is how strongly short jobs go first. With rigid jobs among the contenders it rises to 1,
+    where all are rigid, and the size counts less: then jobs are in the order of SRTF.
+    """
+    counts = np.maximum(np.arange(speeds.shape[1]), 1)
+    peak = np.maximum(speeds.max(axis=1, initial=0.0), 1e-9)
+    efficient = np.maximum((speeds / counts).max(axis=1, initial=0.0), 1e-12)
+    scale = np.sqrt(peak * efficient)
+    rigid = float((who.low >= who.cap).mean()) if len(who.jobs) else 0.0
+    power = order + (1.0 - order) * rigid
+    size = view.jobs.gpus[who.jobs] ** rigid
+    return np.asarray(np.maximum(left_s / scale, LEAST_S) ** -power / scale * size)
+
+
+def with_hysteresis(
+    who: Contenders, values: Floats, *, grow: Floats, stop: Floats
+) -> Floats:
+    """Returns the values less what changes cost the jobs that run.
+
+    `grow` is the share of what more GPUs gain that is lost until they train, `stop` the share of
+    what a job makes of its present GPUs that it would lose by being stopped.
+    """
+    runs = np.flatnonzero(who.held > 0)
+    if not runs.size:
+        return values
+    held = np.minimum(who.held[runs], values.shape[1] - 1)
+    priced = values.copy()
+    now = values[runs, held]
+    now = np.where(np.isfinite(now), now, 0.0)[:, None]
+    counts = np.arange(values.shape[1])
+    mine = values[runs]
+    larger = (counts > held[:, None]) & np.isfinite(mine)
+    gains = np.where(larger, mine - now, 0.0)
+    mine = mine - gains * grow[runs][:, None]
+    mine[:, 1:] += (now * stop[runs][:, None])
+    priced[runs] = mine
+    return priced
+
+
+def is_rigid(who: Contenders) -> Bools:
+    """Returns which contenders run on one number of GPUs only."""
+    return np.asarray(who.low >= who.cap)
+
+
+__all__ = ["Ints", "Market", "is_rigid", "speeds_of", "weights_of", "with_hysteresis"]
