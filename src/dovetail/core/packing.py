@@ -82,7 +82,7 @@ class _Packer:
     def resize(self, units: Sequence[Unit]) -> None:
         """Gives all units their numbers of GPUs with the fewest moves."""
         view, draft = self.view, self.draft
-        anchors = {unit: self._anchor(unit) for unit in units}
+        anchors = self._anchors(units)
         anchored = {job for job in anchors.values() if job is not None}
         for job in sorted(draft.placed):
             if job not in anchored and view.preemptible[job]:
@@ -103,11 +103,26 @@ class _Packer:
         for unit in sorted(starting, key=lambda one: -one.gpus):
             self._start(unit)
 
-    def _anchor(self, unit: Unit) -> int | None:
-        """Returns the member whose GPUs the unit keeps: the one with most of them."""
-        placed = self.draft.placed
-        runs = [job for job in unit.jobs if job in placed]
-        return max(runs, key=lambda job: (placed[job].gpus, -job), default=None)
+    def _anchors(self, units: Sequence[Unit]) -> dict[Unit, int | None]:
+        """Returns the member whose GPUs each unit keeps, the one that is worth most.
+
+        GPUs that two units shared stay with the one that has more of its members there, then with
+        the one worth more.
+        """
+        placed, stakes = self.draft.placed, self.stakes
+        anchors: dict[Unit, int | None] = dict.fromkeys(units)
+        taken: set[tuple[int, int]] = set()
+        worth = {u: sum(stakes[j].weight * placed[j].gpus for j in u.jobs if j in placed) for u in units}
+        running = {u: sum(j in placed for j in u.jobs) for u in units}
+        for unit in sorted(units, key=lambda u: (-running[u], -worth[u], u.jobs)):
+            members = [job for job in unit.jobs if job in placed]
+            for job in sorted(members, key=lambda j: (-stakes[j].weight * placed[j].gpus, j)):
+                names = set(placed[job].named())
+                if not names & taken:
+                    taken |= names
+                    anchors[unit] = job
+                    break
+        return anchors
 
     def _stay(self, unit: Unit, anchor: int) -> None:
         """Leaves a unit on GPUs that its anchor has, on fewer nodes if it gives some up."""

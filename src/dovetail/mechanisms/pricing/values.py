@@ -8,30 +8,14 @@ solo seconds, whatever the size that its owner asked for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from dovetail.core.job import Bools, Floats, Ints
+from dovetail.core.job import Floats, Ints
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.shares import Contenders
 
 LEAST_S = 1.0
 """A job counts as having at least this long left."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Market:
-    """The buyers of GPUs, row by row, as in `who`.
-
-    `values` [jobs, GPUs + 1] are -inf where a job cannot run; `weights` are per solo second;
-    `horizon_s` is how long an allocation to a job is expected to stand.
-    """
-
-    who: Contenders
-    weights: Floats
-    values: Floats
-    horizon_s: Floats
 
 
 def speeds_of(who: Contenders) -> Floats:
@@ -61,18 +45,16 @@ def weights_of(view: View, who: Contenders, left_s: Floats, speeds: Floats, orde
     return np.asarray(np.maximum(left_s / scale, LEAST_S) ** -power / scale * size)
 
 
-def with_hysteresis(
-    who: Contenders, values: Floats, *, grow: Floats, stop: Floats
-) -> Floats:
-    """Returns the values less what changes cost the jobs that run.
+def with_hysteresis(held: Ints, values: Floats, *, grow: Floats, stop: Floats) -> Floats:
+    """Returns the values less what changes cost the jobs that hold GPUs.
 
     `grow` is the share of what more GPUs gain that is lost until they train, `stop` the share of
     what a job makes of its present GPUs that it would lose by being stopped.
     """
-    runs = np.flatnonzero(who.held > 0)
+    runs = np.flatnonzero(held > 0)
     if not runs.size:
         return values
-    held = np.minimum(who.held[runs], values.shape[1] - 1)
+    held = np.minimum(held[runs], values.shape[1] - 1)
     priced = values.copy()
     now = values[runs, held]
     now = np.where(np.isfinite(now), now, 0.0)[:, None]
@@ -84,11 +66,3 @@ def with_hysteresis(
     mine[:, 1:] += (now * stop[runs][:, None])
     priced[runs] = mine
     return priced
-
-
-def is_rigid(who: Contenders) -> Bools:
-    """Returns which contenders run on one number of GPUs only."""
-    return np.asarray(who.low >= who.cap)
-
-
-__all__ = ["Ints", "Market", "is_rigid", "speeds_of", "weights_of", "with_hysteresis"]
