@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from dovetail.core.job import Floats, Ints
 from dovetail.core.packing import Stake, Unit
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.shares import Contenders
-from dovetail.mechanisms.pricing.pair_rates import OTHER_WAY, STEPS, pair_rates_of
+from dovetail.mechanisms.pricing.pair_rates import STEPS, pair_rates_of
 from dovetail.mechanisms.pricing.pairs import Candidates, matched, values_of_pairs
 from dovetail.mechanisms.pricing.values import with_hysteresis
 
@@ -27,15 +27,16 @@ CANDIDATES_MAX = 192
 class Market:
     """The buyers of GPUs, row by row as in `who`.
 
-    `speeds` and `values` [jobs, GPUs + 1] are -inf where a job cannot run. `lost` is the share of
-    its horizon that a job loses by a move or a stop.
+    `speeds` and `values` [jobs, GPUs + 1] are -inf where a job cannot run. `stop` and `grow` are
+    the shares of its horizon that a job loses by a move or a stop, and until more GPUs train.
     """
 
     who: Contenders
     weights: Floats
     speeds: Floats
     horizon_s: Floats
-    lost: Floats
+    stop: Floats
+    grow: Floats
 
     @property
     def values(self) -> Floats:
@@ -59,7 +60,7 @@ class Outcome(NamedTuple):
 def sell_alone(market: Market, gpus: int) -> Outcome:
     """Returns the units of a sale to jobs alone."""
     who = market.who
-    priced = with_hysteresis(who.held, market.values, grow=market.lost, stop=market.lost)
+    priced = with_hysteresis(who.held, market.values, grow=market.grow, stop=market.stop)
     sale = sell(priced, gpus)
     return Outcome(_units(who.jobs, sale.gpus), sale.price)
 
@@ -80,14 +81,14 @@ def sell_shared(view: View, market: Market, gpus: int) -> Outcome:
         return sell_alone(market, gpus)
     partner, now = _as_they_share(view, market, rows)
     held = _held_alone(who.held, rows, partner, now)
-    priced = with_hysteresis(held, market.values, grow=market.lost, stop=market.lost)
+    priced = with_hysteresis(held, market.values, grow=market.grow, stop=market.stop)
     sale = sell(priced, gpus)
     best = _Shared(sale, _total(priced, sale), [])
     tables = pair_rates_of(view, priced.shape[1] - 1)
     kinds = tables.rows(who.kind[rows].tolist(), who.jobs[rows].tolist())
     candidates = Candidates(
         rows, kinds, who.low[rows], who.cap[rows], market.weights[rows], now, who.held[rows],
-        partner, market.lost[rows], market.lost[rows],
+        partner, market.stop[rows], market.grow[rows],
     )
     pairs = values_of_pairs(tables, candidates)
     fresh = partner[:, None] != np.arange(len(rows))[None, :]
@@ -189,6 +190,3 @@ def _settled(
         elif priced[second, count] > priced[first, count]:
             gpus[first], gpus[second] = 0, count
     return Outcome([*_units(jobs, gpus), *shared], best.sale.price, len(shared))
-
-
-__all__ = ["OTHER_WAY", "Market", "Outcome", "replace", "sell_alone", "sell_shared"]
