@@ -68,8 +68,10 @@ def hull_jumps(values: Floats) -> Jumps:
         found.append(Jumps(rows, size, slope[gains]))
     # Column by column: the first jumps of all, then the second ones, so that a stable sort keeps
     # the jumps of one buyer in order.
-    return Jumps(*(np.concatenate(column) for column in zip(*found, strict=True))) if found else (
-        Jumps(rows, at, np.zeros(0))
+    return (
+        Jumps(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        if found
+        else (Jumps(rows, at, np.zeros(0)))
     )
 
 

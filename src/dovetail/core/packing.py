@@ -31,11 +31,13 @@ ALL_NODES_UP_TO = 64
 class Unit(NamedTuple):
     """Jobs that share all their GPUs, or one job alone, and the number of these GPUs.
 
-    `steps` are the accumulation steps of each; empty for those that it has, or 1.
+    It runs on `least` GPUs at the fewest. `steps` are the accumulation steps of each job; empty for
+    those that it has, or 1.
     """
 
     jobs: tuple[int, ...]
     gpus: int
+    least: int
     steps: tuple[int, ...] = ()
 
 
@@ -49,14 +51,22 @@ class Stake(NamedTuple):
 Stakes = Mapping[int, Stake]
 
 
-def arrange(view: View, units: Iterable[Unit], stakes: Stakes, *, named: bool = False) -> Draft:
-    """Returns a draft in which the units run on their GPUs; all other jobs that may be stopped do not.
+def arrange(
+    view: View,
+    units: Iterable[Unit],
+    stakes: Stakes,
+    *,
+    named: bool = False,
+    moves: bool = True,
+) -> Draft:
+    """Returns a draft in which the units run, and no other job that may be stopped.
 
-    A unit that finds no room is tried smaller, down to the least GPUs of its jobs, and then waits.
-    With `named`, GPUs of jobs that allow sharing get names. Jobs that may not be stopped, also
-    because their node drains, stay as they are and belong to no unit.
+    A unit that finds no room is tried smaller, down to its least GPUs, and then waits. With
+    `named`, GPUs of jobs that allow sharing get names. Without `moves` no running job leaves GPUs
+    for others. Jobs that may not be stopped, also because their node drains, stay as they are and
+    belong to no unit.
     """
-    packer = _Packer(view, stakes, named=named)
+    packer = _Packer(view, stakes, named=named, moves=moves)
     packer.resize([unit for unit in units if unit.gpus])
     packer.repair()
     return packer.draft
@@ -67,13 +77,14 @@ class _Packer:
     view: View
     stakes: Stakes
     named: bool
+    moves: bool
     draft: Draft = field(init=False)
     units: list[Unit] = field(init=False, default_factory=list)
     _rates: dict[tuple[int, Placement], float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         view = self.view
-        if view.placing.running == "repack":
+        if view.placing.running == "repack" and self.moves:
             self.draft = view.plan.repack()
             keep_settled(view, self.draft)
         else:
@@ -83,9 +94,9 @@ class _Packer:
         """Gives all units their numbers of GPUs with the fewest moves."""
         view, draft = self.view, self.draft
         anchors = self._anchors(units)
-        anchored = {job for job in anchors.values() if job is not None}
+        stays = {job for unit in units for job in self._in_place(unit, anchors[unit])}
         for job in sorted(draft.placed):
-            if job not in anchored and view.preemptible[job]:
+            if job not in stays and view.preemptible[job]:
                 draft.remove(job)
         growing: list[Unit] = []
         starting: list[Unit] = []
@@ -112,7 +123,9 @@ class _Packer:
         placed, stakes = self.draft.placed, self.stakes
         anchors: dict[Unit, int | None] = dict.fromkeys(units)
         taken: set[tuple[int, int]] = set()
-        worth = {u: sum(stakes[j].weight * placed[j].gpus for j in u.jobs if j in placed) for u in units}
+        worth = {
+            u: sum(stakes[j].weight * placed[j].gpus for j in u.jobs if j in placed) for u in units
+        }
         running = {u: sum(j in placed for j in u.jobs) for u in units}
         for unit in sorted(units, key=lambda u: (-running[u], -worth[u], u.jobs)):
             members = [job for job in unit.jobs if job in placed]
@@ -124,6 +137,18 @@ class _Packer:
                     break
         return anchors
 
+    def _in_place(self, unit: Unit, anchor: int | None) -> list[int]:
+        """Returns the members on the GPUs of the anchor."""
+        if anchor is None:
+            return []
+        placed = self.draft.placed
+        where = placed[anchor]
+        return [
+            job
+            for job in unit.jobs
+            if job == anchor or (job in placed and not placed[job].moves_to(where))
+        ]
+
     def _stay(self, unit: Unit, anchor: int) -> None:
         """Leaves a unit on GPUs that its anchor has, on fewer nodes if it gives some up."""
         before = self.draft.placed[anchor]
@@ -132,41 +157,60 @@ class _Packer:
 
     def _grow(self, unit: Unit, anchor: int) -> None:
         """Gives a unit more GPUs on its nodes, else on few others; it stays if there are none."""
-        draft, before = self.draft, self.draft.placed[anchor]
-        held = before.by_node()
+        before = self.draft.placed[anchor]
+        shape = self.view.shape(unit.jobs[0])
+        after = self._anew(unit, before) if shape.topology else self._extended(unit, before)
+        strict = self.view.placing.consolidate == "strict"
+        if after is not None and after.gpus >= unit.least and not (strict and self._spread(after)):
+            if self._settle(unit._replace(gpus=after.gpus), after):
+                return
+        if before.gpus >= unit.least:
+            self._settle(unit._replace(gpus=before.gpus), before)
+        else:
+            self._settle(Unit((anchor,), before.gpus, before.gpus), before)
+
+    def _extended(self, unit: Unit, before: Placement) -> Placement:
+        """Returns a placement with as many more GPUs as there are, on its nodes first."""
+        draft, held = self.draft, before.by_node()
         more, wanted = unit.gpus - before.gpus, dict(held)
         for node in held:
-            take = min(more, draft.occupancy.free[node])
-            wanted[node] += take
-            more -= take
+            if node not in draft.occupancy.closed:
+                take = min(more, draft.occupancy.free[node])
+                wanted[node] += take
+                more -= take
         if more:
-            rest = self._find(unit, more, without=held)
-            for node, gpus in rest or ():
-                wanted[node] = wanted.get(node, 0) + gpus
-                more -= gpus
-        unit = unit._replace(gpus=unit.gpus - more)
-        after = self._larger(before, wanted)
-        strict = self.view.placing.consolidate == "strict"
-        if (strict and self._spread(after)) or not self._settle(unit, after):
-            self._settle(unit._replace(gpus=before.gpus), before)
+            for node, gpus in self._find(unit, more, beside=held) or ():
+                wanted[node] = gpus
+        return self._larger(before, wanted)
+
+    def _anew(self, unit: Unit, before: Placement) -> Placement | None:
+        """Returns a placement as if the unit did not run, for jobs that name a level of links."""
+        if not self.moves:
+            return None
+        savepoint = self.draft.savepoint()
+        for job in unit.jobs:
+            if job in self.draft.placed:
+                self.draft.remove(job)
+        spans = self._find(unit, unit.gpus)
+        after = None if spans is None else self._keeping_names(before, spans)
+        self.draft.undo_to(savepoint)
+        return after
 
     def _start(self, unit: Unit) -> bool:
         """Starts a unit on as many of its GPUs as it finds."""
-        for gpus in range(unit.gpus, self._least(unit) - 1, -1):
+        for gpus in range(unit.gpus, unit.least - 1, -1):
             spans = self._find(unit, gpus)
             if spans is not None and self._settle(unit._replace(gpus=gpus), Placement(spans)):
                 return True
         return False
 
-    def _least(self, unit: Unit) -> int:
-        jobs = self.view.jobs
-        low = max(int(jobs.least_gpus[job]) for job in unit.jobs)
-        return min(low, unit.gpus)
-
-    def _find(self, unit: Unit, gpus: int, without: Collection[int] = ()) -> Spans | None:
+    def _find(self, unit: Unit, gpus: int, beside: Collection[int] = ()) -> Spans | None:
+        """Returns spans by the placement rule; on other nodes than those in `beside`, but alike."""
         shape, among = self.view.shape(unit.jobs[0]), -1
-        for node in without:
-            among &= ~(1 << node)
+        if beside:
+            own = sum(1 << node for node in beside)
+            sets = self.draft.occupancy.node_sets.of(shape)
+            among = next((one for one in sets if one & own == own), 0) & ~own
         return self.view.placing.find(self.draft.occupancy, shape, gpus, among=among)
 
     def _settle(self, unit: Unit, where: Placement) -> bool:
@@ -195,8 +239,10 @@ class _Packer:
         steps = steps or (before.accumulation_steps if before is not None else 1)
         seat = None if before is None else before.interleave
         if before is not None and before.spans == where.spans and before.gpu_ids == where.gpu_ids:
-            return before if before.accumulation_steps == steps else replace(
-                before, accumulation_steps=steps
+            return (
+                before
+                if before.accumulation_steps == steps
+                else replace(before, accumulation_steps=steps)
             )
         return Placement(where.spans, where.gpu_ids, steps, interleave=seat)
 
@@ -247,14 +293,15 @@ class _Packer:
 
     def repair(self) -> None:
         """Tries both repairs, and keeps the better one if it gains."""
-        spread = [unit for unit in self.units if self._spread(self.draft.placed[unit.jobs[0]])]
+        movable = [unit for unit in self.units if self._is_movable(unit)]
+        spread = [unit for unit in movable if self._spread(self.draft.placed[unit.jobs[0]])]
         spread = [unit for unit in spread if self._gains_by_room(unit)]
         if not spread or self.view.placing.consolidate == "none":
             return
         start, units = self.draft.savepoint(), list(self.units)
         best, best_gain = None, 0.0
-        for movable in (self._each(spread), self._together(spread)):
-            gain, layout = self._tried(movable)
+        for groups in ([[unit] for unit in spread], [self._together(spread, movable)]):
+            gain, layout = self._tried(groups)
             if gain > best_gain:
                 best, best_gain = layout, gain
             self.draft.undo_to(start)
@@ -265,34 +312,28 @@ class _Packer:
         for job, placement in best or ():
             self.draft.place(job, placement)
 
+    def _is_movable(self, unit: Unit) -> bool:
+        return self.moves or not any(job in self.view.running for job in unit.jobs)
+
     def _gains_by_room(self, unit: Unit) -> bool:
         """Returns whether any member would be faster on as few nodes as can be."""
-        installed = max(self.view.cluster.installed)
-        rates = self.view.physics.speed.rates(unit.gpus)
+        rates, kind_of = self.view.physics.speed.rates(unit.gpus), self.view.physics.kind_of
         for job in unit.jobs:
             now = self._rate(job, self.draft.placed[job], ())
-            if rates[self.view.physics.kind_of[job], unit.gpus] > now * (1 + RELATIVE_TOLERANCE):
+            if rates[kind_of[job], unit.gpus] > now * (1 + RELATIVE_TOLERANCE):
                 return True
-        return installed == 0
+        return False
 
-    def _each(self, spread: Sequence[Unit]) -> list[list[Unit]]:
-        return [[unit] for unit in spread]
-
-    def _together(self, spread: Sequence[Unit]) -> list[list[Unit]]:
-        """Returns the units of the nodes that are packed anew, as one group."""
+    def _together(self, spread: Sequence[Unit], movable: Sequence[Unit]) -> list[Unit]:
+        """Returns the units of the nodes that are packed anew."""
         placed, nodes = self.draft.placed, self.view.cluster.nodes
         if nodes <= ALL_NODES_UP_TO:
-            return [list(self.units)]
+            return list(movable)
         used = {node for unit in spread for node, _ in placed[unit.jobs[0]].spans}
         used |= {node for node, free in enumerate(self.draft.occupancy.free) if free}
-        fits = [
-            unit for unit in self.units if all(n in used for n, _ in placed[unit.jobs[0]].spans)
-        ]
-        return [fits]
+        return [u for u in movable if all(n in used for n, _ in placed[u.jobs[0]].spans)]
 
-    def _tried(
-        self, groups: Sequence[Sequence[Unit]]
-    ) -> tuple[float, list[tuple[int, Placement]]]:
+    def _tried(self, groups: Sequence[Sequence[Unit]]) -> tuple[float, list[tuple[int, Placement]]]:
         """Places each group anew if that gains; returns the whole gain, and what it changes."""
         draft, total = self.draft, 0.0
         changed: dict[int, Placement] = {}
@@ -331,29 +372,32 @@ class _Packer:
 
     def _choices(self, unit: Unit, own: Placement) -> Iterable[Spans]:
         """Yields spans: one of its nodes, whole nodes of its own and a rest, then any."""
-        draft, free, need = self.draft, self.draft.occupancy.free, unit.gpus
-        held = sorted(own.by_node().items(), key=lambda one: (-one[1], one[0]))
-        installed = self.view.cluster.installed
-        if need <= max(installed):
-            for node, _ in held:
-                if free[node] >= need and node not in draft.occupancy.closed:
-                    yield ((node, need),)
-        else:
-            spans, rest = [], need
-            for node, _ in held:
-                whole = installed[node]
-                if free[node] == whole <= rest and node not in draft.occupancy.closed:
-                    spans.append((node, whole))
-                    rest -= whole
-            if spans and not rest:
-                yield tuple(spans)
-            elif spans:
-                last = self._find(unit, rest, without=[node for node, _ in spans])
-                if last is not None:
-                    yield (*spans, *last)
-        anywhere = self._find(unit, need)
+        if not self.view.shape(unit.jobs[0]).topology:
+            yield from self._own_nodes(unit, own)
+        anywhere = self._find(unit, unit.gpus)
         if anywhere is not None:
             yield anywhere
+
+    def _own_nodes(self, unit: Unit, own: Placement) -> Iterable[Spans]:
+        """Yields spans on nodes that a unit is on, most of its GPUs first."""
+        occupancy, need = self.draft.occupancy, unit.gpus
+        held = sorted(own.by_node().items(), key=lambda one: (-one[1], one[0]))
+        nodes = [node for node, _ in held if node not in occupancy.closed]
+        installed = self.view.cluster.installed
+        if need <= max(installed):
+            yield from (((node, need),) for node in nodes if occupancy.free[node] >= need)
+            return
+        spans, rest = [], need
+        for node in nodes:
+            if occupancy.free[node] == installed[node] <= rest:
+                spans.append((node, installed[node]))
+                rest -= installed[node]
+        if spans and not rest:
+            yield tuple(spans)
+        elif spans:
+            last = self._find(unit, rest, beside=[node for node, _ in spans])
+            if last is not None:
+                yield (*spans, *last)
 
     def _keeping_names(self, own: Placement, spans: Spans) -> Placement:
         """Returns a placement with the names of GPUs that a unit has there and that are idle."""

@@ -29,20 +29,25 @@ from dovetail.core.packing import arrange
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.budget import pool_of
+from dovetail.mechanisms.elastic.marginal_shares import speeds
 from dovetail.mechanisms.elastic.shares import Contenders, churned, contenders, waits
 from dovetail.mechanisms.elastic.shortest_first import left_s_of
 from dovetail.mechanisms.elastic.sizes import peak_gpus
-from dovetail.mechanisms.elastic.marginal_shares import speeds
 from dovetail.mechanisms.pricing.costs import costs_of
 from dovetail.mechanisms.pricing.market import Market, sell_alone, sell_shared
-from dovetail.mechanisms.pricing.pace import Pace
+from dovetail.mechanisms.pricing.pace import NO_PACE, Pace
 from dovetail.mechanisms.pricing.values import speeds_of, weights_of
+from dovetail.mechanisms.sharing.best_benefit import BestBenefit
 from dovetail.mechanisms.sharing.sharing_pass import decide as share_without_stopping
-from dovetail.policies.sjf_bsbf import BestBenefit
 
 LEAST_DONE_S = 60.0
 """Without lengths a job counts as having as long left as it has run, and at least this long."""
 SHORTEST_HORIZON_S = 1.0
+NEVER_STOPS = 1e9
+"""How many times what it makes of its GPUs a job counts for that may not be stopped."""
+LEAST_LEFT_S = 1e-6
+OUTLIVED = 0.5
+"""A job that has outlived its forecast has this share of its progress left."""
 
 
 def _time_left_at_peak(view: View, jobs: Sequence[int]) -> list[float]:
@@ -61,7 +66,7 @@ BY_SUBMISSION = Order(lambda view, jobs: [0.0] * len(jobs))
 class Memory:
     """How often things happen, and what the pass without stops has looked at."""
 
-    pace: Pace = Pace()
+    pace: Pace = NO_PACE
     looked: object = None
 
 
@@ -112,24 +117,30 @@ class Dovetail:
         if not churned(view.changes):
             return Decision(None, memory)
         pool = pool_of(view)
-        market = self._market(view, self._within_powers(view, contenders(view, pool)), memory.pace)
-        sale = sell_shared(view, market, pool.gpus) if self.share else sell_alone(market, pool.gpus)
-        draft = arrange(view, sale.units, market.stakes(), named=self.share)
+        who = self._within_powers(view, contenders(view, pool))
+        if not len(who.jobs):
+            return Decision(None, memory, because=())
+        market = self._market(view, who, memory.pace)
+        gpus = _for_sale(view, who) if self.share else pool.gpus
+        sale = sell_shared(view, market, gpus) if self.share else sell_alone(market, gpus)
+        draft = arrange(view, sale.units, market.stakes(), named=self.share, moves=self.preempt)
         return Decision(draft, replace(memory, looked=None), because=waits(view, draft))
 
     def _may_change(self, view: View) -> bool:
         """Returns whether any job may be stopped or resized once it runs."""
-        if self.preempt:
-            jobs = [*view.running, *view.waiting]
-            return not jobs or bool(view.jobs.preemptible[jobs].any())
-        return self.resize and bool(view.jobs.elastic.any())
+        jobs = [*view.running, *view.waiting]
+        may = not jobs or bool(view.jobs.preemptible[jobs].any())
+        return may and (self.preempt or self.resize)
 
     def _within_powers(self, view: View, who: Contenders) -> Contenders:
         """Returns the contenders with the ranges of GPUs that the powers leave them."""
-        if self.resize:
-            return who
-        requested = view.jobs.gpus[who.jobs]
-        return replace(who, low=requested, cap=requested)
+        if not self.resize:
+            requested = view.jobs.gpus[who.jobs]
+            who = replace(who, low=requested, cap=requested)
+        if not self.preempt:
+            # Limits may have changed since it started; it runs on all the same.
+            who = replace(who, cap=np.maximum(who.cap, who.held))
+        return who
 
     def _market(self, view: View, who: Contenders, pace: Pace) -> Market:
         left_s, best = self._left_s(view, who.jobs), speeds_of(who)
@@ -138,15 +149,30 @@ class Dovetail:
         rate = best[np.arange(len(held)), held]
         rate = np.where(np.isfinite(rate) & (rate > 0), rate, 1.0)
         costs = costs_of(view, who)
-        horizon_s = np.maximum(
-            np.maximum(costs.stop_s, SHORTEST_HORIZON_S), np.minimum(left_s / rate, pace.gap_s)
-        )
-        grow_s = np.minimum(costs.grow_s, horizon_s)
-        return Market(
-            who, weights, best, horizon_s, stop=costs.stop_s / horizon_s, grow=grow_s / horizon_s
-        )
+        horizon_s = np.maximum(np.minimum(left_s / rate, pace.gap_s), SHORTEST_HORIZON_S)
+        stop, grow = (np.minimum(cost / horizon_s, 1.0) for cost in costs)
+        if not self.preempt:
+            stop = np.full(len(stop), NEVER_STOPS)
+        return Market(who, weights, best, horizon_s, stop=stop, grow=grow)
 
     def _left_s(self, view: View, jobs: Ints) -> Floats:
         if self.lengths:
-            return left_s_of(view, jobs)
+            left_s = left_s_of(view, jobs)
+            outlived = np.flatnonzero(left_s < LEAST_LEFT_S)
+            done_s = np.array(view.progress.done_s(jobs[outlived].tolist()))
+            left_s[outlived] = np.maximum(left_s[outlived], OUTLIVED * done_s)
+            return left_s
         return np.maximum(np.array(view.progress.done_s(jobs.tolist())), LEAST_DONE_S)
+
+
+def _for_sale(view: View, who: Contenders) -> int:
+    """Returns the GPUs that are free or held by contenders, those that two share counted once."""
+    held = view.plan.free_gpus
+    closed, shared = view.plan.occupancy.closed, set()
+    for job in who.jobs[who.held > 0].tolist():
+        placement = view.running[job]
+        if placement.gpu_ids:
+            shared.update(gpu for gpu in placement.named() if gpu[0] not in closed)
+        else:
+            held += sum(gpus for node, gpus in placement.spans if node not in closed)
+    return held + len(shared)

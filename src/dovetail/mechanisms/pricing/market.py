@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.algorithms.gpu_price import Sale, sell
-from dovetail.core.job import Floats, Ints
+from dovetail.core.job import Bools, Floats, Ints
 from dovetail.core.packing import Stake, Unit
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.shares import Contenders
 from dovetail.mechanisms.pricing.pair_rates import STEPS, pair_rates_of
 from dovetail.mechanisms.pricing.pairs import Candidates, matched, values_of_pairs
-from dovetail.mechanisms.pricing.values import with_hysteresis
+from dovetail.mechanisms.pricing.values import at_held, with_hysteresis
 
 ROUNDS = 3
 """How often pairs are chosen anew at the price that the last ones made."""
@@ -60,17 +60,17 @@ class Outcome(NamedTuple):
 def sell_alone(market: Market, gpus: int) -> Outcome:
     """Returns the units of a sale to jobs alone."""
     who = market.who
-    priced = with_hysteresis(who.held, market.values, grow=market.grow, stop=market.stop)
+    values = market.values
+    saved = at_held(values, who.held) * market.stop
+    priced = with_hysteresis(values, who.held, grow=market.grow, saved=saved)
     sale = sell(priced, gpus)
-    return Outcome(_units(who.jobs, sale.gpus), sale.price)
+    return Outcome(_units(who, sale.gpus), sale.price)
 
 
-def _units(jobs: Ints, gpus: Ints) -> list[Unit]:
+def _units(who: Contenders, gpus: Ints) -> list[Unit]:
     sold = np.flatnonzero(gpus)
-    return [
-        Unit((job,), count, (1,))
-        for job, count in zip(jobs[sold].tolist(), gpus[sold].tolist(), strict=True)
-    ]
+    columns = who.jobs[sold].tolist(), gpus[sold].tolist(), who.low[sold].tolist()
+    return [Unit((job,), count, low, (1,)) for job, count, low in zip(*columns, strict=True)]
 
 
 def sell_shared(view: View, market: Market, gpus: int) -> Outcome:
@@ -81,17 +81,30 @@ def sell_shared(view: View, market: Market, gpus: int) -> Outcome:
         return sell_alone(market, gpus)
     partner, now = _as_they_share(view, market, rows)
     held = _held_alone(who.held, rows, partner, now)
-    priced = with_hysteresis(held, market.values, grow=market.grow, stop=market.stop)
+    values = market.values
+    making = at_held(values, held)
+    making[rows] = now
+    priced = with_hysteresis(values, held, grow=market.grow, saved=making * market.stop)
     sale = sell(priced, gpus)
     best = _Shared(sale, _total(priced, sale), [])
-    tables = pair_rates_of(view, priced.shape[1] - 1)
+    tables = pair_rates_of(view)
     kinds = tables.rows(who.kind[rows].tolist(), who.jobs[rows].tolist())
     candidates = Candidates(
-        rows, kinds, who.low[rows], who.cap[rows], market.weights[rows], now, who.held[rows],
-        partner, market.stop[rows], market.grow[rows],
+        rows,
+        kinds,
+        who.low[rows],
+        who.cap[rows],
+        market.weights[rows],
+        now,
+        who.held[rows],
+        partner,
+        held[rows] == who.held[rows],
+        market.stop[rows],
+        market.grow[rows],
     )
     pairs = values_of_pairs(tables, candidates)
     fresh = partner[:, None] != np.arange(len(rows))[None, :]
+    pairs.values[_kept_apart(view, who.jobs[rows]) & fresh] = -np.inf
     counts = np.arange(priced.shape[1])
     price = sale.price
     for _ in range(ROUNDS):
@@ -121,12 +134,25 @@ def _total(values: Floats, sale: Sale) -> float:
 def _may_share(view: View, market: Market) -> Ints:
     """Returns the rows of the jobs among which pairs are looked for."""
     who = market.who
-    rows = np.flatnonzero(view.jobs.shareable[who.jobs])
+    may = view.jobs.shareable[who.jobs] & view.jobs.preemptible[who.jobs]
+    rows = np.flatnonzero(may)
     if len(rows) <= CANDIDATES_MAX:
         return rows
     counts = np.maximum(np.arange(market.values.shape[1]), 1)
     most = (market.values[rows] / counts).max(axis=1)
     return np.sort(rows[np.argsort(-most, kind="stable")[:CANDIDATES_MAX]])
+
+
+def _kept_apart(view: View, jobs: Ints) -> Bools:
+    """Returns which jobs may not use the same nodes: pairs are placed as one of the two asks."""
+    wishes = {}
+    rows = []
+    for job in jobs.tolist():
+        shape = view.shape(job)
+        wish = shape.gpu_type, shape.groups, shape.topology, shape.avoided
+        rows.append(wishes.setdefault(wish, len(wishes)))
+    group = np.array(rows)
+    return np.asarray(group[:, None] != group[None, :])
 
 
 def _as_they_share(view: View, market: Market, rows: Ints) -> tuple[Ints, Floats]:
@@ -159,20 +185,25 @@ def _held_alone(held: Ints, rows: Ints, partner: Ints, now: Floats) -> Ints:
 def _with_pairs(
     priced: Floats, rows: Ints, pairs: Floats, counts: Ints, chosen: Sequence[tuple[int, int]]
 ) -> Floats:
-    """Returns the values of the buyers: each pair in the row of its first job, none in the other."""
+    """Returns the values of the buyers: each pair in the row of its first job."""
     if not chosen:
         return priced
-    buyers = priced.copy()
+    buyers, near = priced.copy(), counts[counts < priced.shape[1]]
     for i, j in chosen:
         mine = np.maximum(priced[rows[i]], priced[rows[j]])
-        mine[counts] = np.maximum(mine[counts], pairs[i, j])
+        mine[near] = np.maximum(mine[near], pairs[i, j, : len(near)])
         buyers[rows[i]] = mine
         buyers[rows[j], 1:] = -np.inf
     return buyers
 
 
 def _settled(
-    market: Market, best: _Shared, who: Candidates, priced: Floats, pairs: Floats, variant: Ints,
+    market: Market,
+    best: _Shared,
+    who: Candidates,
+    priced: Floats,
+    pairs: Floats,
+    variant: Ints,
     counts: Ints,
 ) -> Outcome:
     """Returns the units of a sale: of each pair both jobs, or the one that makes more alone."""
@@ -185,8 +216,9 @@ def _settled(
         at = at_count.get(count)
         if count and at is not None and pairs[i, j, at] > alone:
             steps = STEPS[int(variant[i, j, at])]
-            shared.append(Unit((int(jobs[first]), int(jobs[second])), count, steps))
+            least = int(max(who.low[i], who.low[j]))
+            shared.append(Unit((int(jobs[first]), int(jobs[second])), count, least, steps))
             gpus[first] = 0
         elif priced[second, count] > priced[first, count]:
             gpus[first], gpus[second] = 0, count
-    return Outcome([*_units(jobs, gpus), *shared], best.sale.price, len(shared))
+    return Outcome([*_units(market.who, gpus), *shared], best.sale.price, len(shared))

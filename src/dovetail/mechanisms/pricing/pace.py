@@ -28,3 +28,6 @@ class Pace:
         seen = min(self.events, REMEMBERED)
         gap_s = self.gap_s + (view.now - self.last_s - self.gap_s) / seen
         return Pace(gap_s, self.events + 1, view.now)
+
+
+NO_PACE = Pace()

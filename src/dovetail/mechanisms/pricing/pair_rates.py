@@ -85,10 +85,12 @@ _tables: WeakKeyDictionary[ReadableQueue, PairRates] = WeakKeyDictionary()
 # view.
 
 
-def pair_rates_of(view: View, widest: int) -> PairRates:
+def pair_rates_of(view: View) -> PairRates:
     """Returns the tables of the run of a view."""
     tables = _tables.get(view.waiting)
     if tables is None or tables.physics is not view.physics:
         memory_bytes = min(group.gpu_memory_bytes for group in view.cluster.groups)
-        tables = _tables[view.waiting] = PairRates(view.physics, memory_bytes, widest)
+        tables = _tables[view.waiting] = PairRates(
+            view.physics, memory_bytes, view.cluster.installed_gpus
+        )
     return tables

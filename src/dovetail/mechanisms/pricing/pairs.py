@@ -21,8 +21,9 @@ class Candidates(NamedTuple):
     """Jobs that may share: their rows among the buyers, kinds and ranges of GPUs.
 
     `weights` are per solo second; `now` is what each makes of its GPUs as it runs, 0 if it waits;
-    `held` are these GPUs, `partner` the candidate beside it, -1 for none. `stop` and `grow` are the
-    shares of it, and of what more GPUs gain, that a change costs.
+    `held` are these GPUs, `partner` the candidate beside it, -1 for none; of two that share only
+    one `keeps` the GPUs if they part. `stop` and `grow` are the shares of `now`, and of what more
+    GPUs gain, that a change costs.
     """
 
     rows: Ints
@@ -33,6 +34,7 @@ class Candidates(NamedTuple):
     now: Floats
     held: Ints
     partner: Ints
+    keeps: Bools
     stop: Floats
     grow: Floats
 
@@ -72,12 +74,12 @@ def _less_changes(best: Floats, counts: Ints, who: Candidates) -> Floats:
 
     The GPUs are those of the job that makes more of its own, unless the two share already.
     """
-    n = len(who.rows)
     saved = who.now * who.stop
-    together = who.partner[:, None] == np.arange(n)[None, :]
-    anchored = np.maximum(saved[:, None], saved[None, :])
+    together = who.partner[:, None] == np.arange(len(who.rows))[None, :]
+    own = np.where(who.keeps, saved, 0.0)
+    anchored = np.maximum(own[:, None], own[None, :])
     bonus = np.where(together, saved[:, None] + saved[None, :], anchored)
-    first = saved[:, None] >= saved[None, :]
+    first = own[:, None] >= own[None, :]
     held = np.where(first, who.held[:, None], who.held[None, :])
     now = np.where(first, who.now[:, None], who.now[None, :])
     now = np.where(together, who.now[:, None] + who.now[None, :], now)

@@ -45,24 +45,25 @@ def weights_of(view: View, who: Contenders, left_s: Floats, speeds: Floats, orde
     return np.asarray(np.maximum(left_s / scale, LEAST_S) ** -power / scale * size)
 
 
-def with_hysteresis(held: Ints, values: Floats, *, grow: Floats, stop: Floats) -> Floats:
+def with_hysteresis(values: Floats, held: Ints, *, grow: Floats, saved: Floats) -> Floats:
     """Returns the values less what changes cost the jobs that hold GPUs.
 
-    `grow` is the share of what more GPUs gain that is lost until they train, `stop` the share of
-    what a job makes of its present GPUs that it would lose by being stopped.
+    `grow` is the share of what more GPUs gain that is lost until they train, `saved` what a job
+    would lose by being stopped.
     """
     runs = np.flatnonzero(held > 0)
     if not runs.size:
         return values
-    held = np.minimum(held[runs], values.shape[1] - 1)
-    priced = values.copy()
-    now = values[runs, held]
-    now = np.where(np.isfinite(now), now, 0.0)[:, None]
-    counts = np.arange(values.shape[1])
-    mine = values[runs]
-    larger = (counts > held[:, None]) & np.isfinite(mine)
-    gains = np.where(larger, mine - now, 0.0)
-    mine = mine - gains * grow[runs][:, None]
-    mine[:, 1:] += (now * stop[runs][:, None])
+    priced, mine = values.copy(), values[runs]
+    now = at_held(values, held)[runs][:, None]
+    larger = (np.arange(values.shape[1]) > held[runs][:, None]) & np.isfinite(mine)
+    mine = mine - np.where(larger, mine - now, 0.0) * grow[runs][:, None]
+    mine[:, 1:] += saved[runs][:, None]
     priced[runs] = mine
     return priced
+
+
+def at_held(values: Floats, held: Ints) -> Floats:
+    """Returns what each job makes of the GPUs that it holds, 0 where it cannot run on them."""
+    now = values[np.arange(len(values)), np.minimum(held, values.shape[1] - 1)]
+    return np.where(np.isfinite(now), now, 0.0)
