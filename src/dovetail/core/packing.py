@@ -49,6 +49,8 @@ class Stake(NamedTuple):
 
 
 Stakes = Mapping[int, Stake]
+Layout = tuple[float, dict[int, Placement]]
+"""What a layout gains, and the placements that it changes."""
 
 
 def arrange(
@@ -158,16 +160,21 @@ class _Packer:
     def _grow(self, unit: Unit, anchor: int) -> None:
         """Gives a unit more GPUs on its nodes, else on few others; it stays if there are none."""
         before = self.draft.placed[anchor]
+        after = self._wider(unit, before)
+        if after is not None and self._settle(unit._replace(gpus=after.gpus), after):
+            return
+        if before.gpus < unit.least:
+            unit = Unit((anchor,), before.gpus, before.gpus)
+        self._settle(unit._replace(gpus=before.gpus), before)
+
+    def _wider(self, unit: Unit, before: Placement) -> Placement | None:
+        """Returns a placement on more GPUs, None if there is none that the unit may have."""
         shape = self.view.shape(unit.jobs[0])
         after = self._anew(unit, before) if shape.topology else self._extended(unit, before)
         strict = self.view.placing.consolidate == "strict"
-        if after is not None and after.gpus >= unit.least and not (strict and self._spread(after)):
-            if self._settle(unit._replace(gpus=after.gpus), after):
-                return
-        if before.gpus >= unit.least:
-            self._settle(unit._replace(gpus=before.gpus), before)
-        else:
-            self._settle(Unit((anchor,), before.gpus, before.gpus), before)
+        if after is None or after.gpus < unit.least or (strict and self._spread(after)):
+            return None
+        return after
 
     def _extended(self, unit: Unit, before: Placement) -> Placement:
         """Returns a placement with as many more GPUs as there are, on its nodes first."""
@@ -294,35 +301,32 @@ class _Packer:
     def repair(self) -> None:
         """Tries both repairs, and keeps the better one if it gains."""
         movable = [unit for unit in self.units if self._is_movable(unit)]
-        spread = [unit for unit in movable if self._spread(self.draft.placed[unit.jobs[0]])]
-        spread = [unit for unit in spread if self._gains_by_room(unit)]
+        spread = [unit for unit in movable if self._is_badly_placed(unit)]
         if not spread or self.view.placing.consolidate == "none":
             return
         start, units = self.draft.savepoint(), list(self.units)
-        best, best_gain = None, 0.0
+        best: Layout = (0.0, {})
         for groups in ([[unit] for unit in spread], [self._together(spread, movable)]):
-            gain, layout = self._tried(groups)
-            if gain > best_gain:
-                best, best_gain = layout, gain
+            tried = self._tried(groups)
+            best = tried if tried[0] > best[0] else best
             self.draft.undo_to(start)
             self.units = list(units)
-        for job, _ in best or ():
-            if job in self.draft.placed:
-                self.draft.remove(job)
-        for job, placement in best or ():
+        for job in best[1]:
+            self.draft.remove(job)
+        for job, placement in best[1].items():
             self.draft.place(job, placement)
 
     def _is_movable(self, unit: Unit) -> bool:
         return self.moves or not any(job in self.view.running for job in unit.jobs)
 
-    def _gains_by_room(self, unit: Unit) -> bool:
-        """Returns whether any member would be faster on as few nodes as can be."""
+    def _is_badly_placed(self, unit: Unit) -> bool:
+        """Returns whether a unit is spread, and a member would be faster on few nodes."""
+        placed = self.draft.placed
+        if not self._spread(placed[unit.jobs[0]]):
+            return False
         rates, kind_of = self.view.physics.speed.rates(unit.gpus), self.view.physics.kind_of
-        for job in unit.jobs:
-            now = self._rate(job, self.draft.placed[job], ())
-            if rates[kind_of[job], unit.gpus] > now * (1 + RELATIVE_TOLERANCE):
-                return True
-        return False
+        alone = [(self._rate(j, placed[j], ()), rates[kind_of[j], unit.gpus]) for j in unit.jobs]
+        return any(there > now * (1 + RELATIVE_TOLERANCE) for now, there in alone)
 
     def _together(self, spread: Sequence[Unit], movable: Sequence[Unit]) -> list[Unit]:
         """Returns the units of the nodes that are packed anew."""
@@ -333,7 +337,7 @@ class _Packer:
         used |= {node for node, free in enumerate(self.draft.occupancy.free) if free}
         return [u for u in movable if all(n in used for n, _ in placed[u.jobs[0]].spans)]
 
-    def _tried(self, groups: Sequence[Sequence[Unit]]) -> tuple[float, list[tuple[int, Placement]]]:
+    def _tried(self, groups: Sequence[Sequence[Unit]]) -> Layout:
         """Places each group anew if that gains; returns the whole gain, and what it changes."""
         draft, total = self.draft, 0.0
         changed: dict[int, Placement] = {}
@@ -352,7 +356,7 @@ class _Packer:
             changed |= {
                 job: draft.placed[job] for job in before if draft.placed[job] != before[job]
             }
-        return total, list(changed.items())
+        return total, changed
 
     def _in_order(self, group: Sequence[Unit]) -> list[Unit]:
         """Returns the largest units first; of equal ones those worth most."""

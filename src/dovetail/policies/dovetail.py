@@ -63,7 +63,7 @@ BY_SUBMISSION = Order(lambda view, jobs: [0.0] * len(jobs))
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class PriceMemory:
     """How often things happen, and what the pass without stops has looked at."""
 
     pace: Pace = NO_PACE
@@ -81,7 +81,7 @@ class Dovetail:
     resize: bool = True
     share: bool = True
 
-    initial: ClassVar[Memory] = Memory()
+    initial: ClassVar[PriceMemory] = PriceMemory()
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.order_power <= 1.0:
@@ -109,7 +109,7 @@ class Dovetail:
 
     def decide(self, view: View, memory: object) -> Decision:
         """Sells the GPUs anew after each event."""
-        assert isinstance(memory, Memory)
+        assert isinstance(memory, PriceMemory)
         memory = replace(memory, pace=memory.pace.at(view))
         if self.share and self.lengths and not self._may_change(view):
             decision = share_without_stopping(view, memory.looked, BestBenefit(by_benefit=False))
@@ -162,13 +162,15 @@ class Dovetail:
             done_s = np.array(view.progress.done_s(jobs[outlived].tolist()))
             left_s[outlived] = np.maximum(left_s[outlived], OUTLIVED * done_s)
             return left_s
-        return np.maximum(np.array(view.progress.done_s(jobs.tolist())), LEAST_DONE_S)
+        done_s = np.array(view.progress.done_s(jobs.tolist()), dtype=np.float64)
+        return np.asarray(np.maximum(done_s, LEAST_DONE_S))
 
 
 def _for_sale(view: View, who: Contenders) -> int:
     """Returns the GPUs that are free or held by contenders, those that two share counted once."""
     held = view.plan.free_gpus
-    closed, shared = view.plan.occupancy.closed, set()
+    closed = view.plan.occupancy.closed
+    shared: set[tuple[int, int]] = set()
     for job in who.jobs[who.held > 0].tolist():
         placement = view.running[job]
         if placement.gpu_ids:

@@ -49,7 +49,7 @@ class Market:
         return {job: Stake(w, h) for job, w, h in zip(*columns, strict=True)}
 
 
-class Outcome(NamedTuple):
+class Sold(NamedTuple):
     """The units that bought GPUs, the price of a GPU, and the number of pairs."""
 
     units: list[Unit]
@@ -57,14 +57,14 @@ class Outcome(NamedTuple):
     pairs: int = 0
 
 
-def sell_alone(market: Market, gpus: int) -> Outcome:
+def sell_alone(market: Market, gpus: int) -> Sold:
     """Returns the units of a sale to jobs alone."""
     who = market.who
     values = market.values
     saved = at_held(values, who.held) * market.stop
     priced = with_hysteresis(values, who.held, grow=market.grow, saved=saved)
     sale = sell(priced, gpus)
-    return Outcome(_units(who, sale.gpus), sale.price)
+    return Sold(_units(who, sale.gpus), sale.price)
 
 
 def _units(who: Contenders, gpus: Ints) -> list[Unit]:
@@ -73,7 +73,7 @@ def _units(who: Contenders, gpus: Ints) -> list[Unit]:
     return [Unit((job,), count, low, (1,)) for job, count, low in zip(*columns, strict=True)]
 
 
-def sell_shared(view: View, market: Market, gpus: int) -> Outcome:
+def sell_shared(view: View, market: Market, gpus: int) -> Sold:
     """Returns the units of a sale in which two jobs may buy GPUs together."""
     who = market.who
     rows = _may_share(view, market)
@@ -140,13 +140,20 @@ def _may_share(view: View, market: Market) -> Ints:
         return rows
     counts = np.maximum(np.arange(market.values.shape[1]), 1)
     most = (market.values[rows] / counts).max(axis=1)
+    # Those that share already come first, so that no pair is parted for want of room here.
+    most[_shares_now(view, who.jobs[rows])] = np.inf
     return np.sort(rows[np.argsort(-most, kind="stable")[:CANDIDATES_MAX]])
+
+
+def _shares_now(view: View, jobs: Ints) -> Bools:
+    running, company = view.running, view.plan.occupancy.company
+    return np.array([j in running and len(company(running[j])) > 1 for j in jobs.tolist()], bool)
 
 
 def _kept_apart(view: View, jobs: Ints) -> Bools:
     """Returns which jobs may not use the same nodes: pairs are placed as one of the two asks."""
-    wishes = {}
-    rows = []
+    wishes: dict[tuple[object, ...], int] = {}
+    rows: list[int] = []
     for job in jobs.tolist():
         shape = view.shape(job)
         wish = shape.gpu_type, shape.groups, shape.topology, shape.avoided
@@ -205,7 +212,7 @@ def _settled(
     pairs: Floats,
     variant: Ints,
     counts: Ints,
-) -> Outcome:
+) -> Sold:
     """Returns the units of a sale: of each pair both jobs, or the one that makes more alone."""
     gpus, jobs, shared = best.sale.gpus.copy(), market.who.jobs, []
     at_count = {count: at for at, count in enumerate(counts.tolist())}
@@ -221,4 +228,4 @@ def _settled(
             gpus[first] = 0
         elif priced[second, count] > priced[first, count]:
             gpus[first], gpus[second] = 0, count
-    return Outcome([*_units(market.who, gpus), *shared], best.sale.price, len(shared))
+    return Sold([*_units(market.who, gpus), *shared], best.sale.price, len(shared))
