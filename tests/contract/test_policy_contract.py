@@ -74,13 +74,19 @@ VARIANTS = (
     "lucid:score-limit=4,unequal=true,load=0",
     "lucid:score-limit=4,unpack=0.9",
     "ticked:inner=tiresias:thresholds=20/60;inside=list,period-s=7",
+    "dovetail:share=false",
+    "dovetail:lengths=false",
+    "dovetail:preempt=false",
+    "dovetail:resize=false,order-power=0.5",
+    "dovetail:preempt=false,resize=false",
+    "tenancy:inner=dovetail,guard-s=25",
     "tenancy:inner=srtf,min-run-s=5,guard-s=30",
     "tenancy:inner=backfill,budget=1,guard-s=20",
     "tenancy:inner=afs-l,guard-s=25",
     "tenancy:inner=sjf-bsbf,guard-s=25",
 )
 EVERY = [*OWN, *VARIANTS]
-SHORT = {"pollux": "pollux:population=20,generations=20"}  # a short search keeps the same rules
+SHORT = {"pollux": "pollux:population=8,generations=8"}  # a short search keeps the same rules
 BUSY = [SHORT.get(name, name) for name in EVERY if name not in IDLE]
 WORDS = ("strict", "prefer", "none"), ("best-fit", "first-fit", "most-free"), ("keep", "repack")
 PLACINGS = [  # any two words together in the default run, any three under `make slow`

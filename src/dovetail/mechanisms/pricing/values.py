@@ -1,0 +1,69 @@
+"""What each job makes of each number of GPUs, for a market that sells to the highest gain.
+
+The value of n GPUs to a job is its weight times its speed on them, the best of up to n. Its weight
+is a power of the time that it has left at its efficient scale, over that scale: short jobs count
+more, as in SRTF, and a job that uses GPUs well gets more of them, as in AFS. Both are one number in
+solo seconds, whatever the size that its owner asked for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail.core.job import Floats, Ints
+from dovetail.core.view import View
+from dovetail.mechanisms.elastic.shares import Contenders
+
+LEAST_S = 1.0
+"""A job counts as having at least this long left."""
+
+
+def speeds_of(who: Contenders) -> Floats:
+    """Returns the best speed of each contender on up to n GPUs, -inf outside its range."""
+    counts = np.arange(who.rates.shape[1])
+    usable = (counts >= who.low[:, None]) & (counts <= who.cap[:, None])
+    rates = np.where(usable, who.rates[who.kind], 0.0)
+    best = np.maximum.accumulate(rates, axis=1)
+    best = np.where(usable, best, -np.inf)
+    best[:, 0] = 0.0
+    return np.asarray(best)
+
+
+def weights_of(view: View, who: Contenders, left_s: Floats, speeds: Floats, order: float) -> Floats:
+    """Returns what a solo second of each contender is worth.
+
+    `order` is how strongly short jobs go first. With rigid jobs among the contenders it rises to 1,
+    where all are rigid, and the size counts less: then jobs are in the order of SRTF.
+    """
+    counts = np.maximum(np.arange(speeds.shape[1]), 1)
+    peak = np.maximum(speeds.max(axis=1, initial=0.0), 1e-9)
+    efficient = np.maximum((speeds / counts).max(axis=1, initial=0.0), 1e-12)
+    scale = np.sqrt(peak * efficient)
+    rigid = float((who.low >= who.cap).mean()) if len(who.jobs) else 0.0
+    power = order + (1.0 - order) * rigid
+    size = view.jobs.gpus[who.jobs] ** rigid
+    return np.asarray(np.maximum(left_s / scale, LEAST_S) ** -power / scale * size)
+
+
+def with_hysteresis(values: Floats, held: Ints, *, grow: Floats, saved: Floats) -> Floats:
+    """Returns the values less what changes cost the jobs that hold GPUs.
+
+    `grow` is the share of what more GPUs gain that is lost until they train, `saved` what a job
+    would lose by being stopped.
+    """
+    runs = np.flatnonzero(held > 0)
+    if not runs.size:
+        return values
+    priced, mine = values.copy(), values[runs]
+    now = at_held(values, held)[runs][:, None]
+    larger = (np.arange(values.shape[1]) > held[runs][:, None]) & np.isfinite(mine)
+    mine = mine - np.where(larger, mine - now, 0.0) * grow[runs][:, None]
+    mine[:, 1:] += saved[runs][:, None]
+    priced[runs] = mine
+    return priced
+
+
+def at_held(values: Floats, held: Ints) -> Floats:
+    """Returns what each job makes of the GPUs that it holds, 0 where it cannot run on them."""
+    now = values[np.arange(len(values)), np.minimum(held, values.shape[1] - 1)]
+    return np.where(np.isfinite(now), now, 0.0)
