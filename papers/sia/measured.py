@@ -51,7 +51,7 @@ RTX = GpuType("rtx", "rtx", 8, 3)
 A100 = GpuType("a100", "dgx-ext", 8, 2)
 
 
-class StepTimes:
+class TypeTimes:
     """The step and exchange times of one application on one type of GPU.
 
     A *line* has the times of one placement, or one number of nodes and GPUs, by samples on a GPU.
@@ -156,7 +156,7 @@ class MeasuredApplication:
         self.trainings = read_trainings(traces / name, EPOCHS[name])
         self.work = np.diff(self.trainings.progress, prepend=0.0)
         self.initial, self.largest = (int(self.trainings.batches[i]) for i in (0, -1))
-        self.on = [StepTimes(traces / name, kind) for kind in kinds]
+        self.on = [TypeTimes(traces / name, kind) for kind in kinds]
         self.cells = cache(self._cells)
         self.table = cache(self._table)
 
@@ -201,7 +201,7 @@ class MeasuredApplication:
         nodes_of, gpus_of = np.array(known).T
         return _Cells(nodes_of, gpus_of, batch, steps, took_s)
 
-    def _cell(self, times: StepTimes, nodes: int, gpus: int) -> tuple[Floats, Floats, Floats]:
+    def _cell(self, times: TypeTimes, nodes: int, gpus: int) -> tuple[Floats, Floats, Floats]:
         spans = even(gpus, nodes)
         most = times.most_on(spans)
         low = min(max(self.initial, times.least * gpus), self.largest)

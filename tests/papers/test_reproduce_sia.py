@@ -10,7 +10,7 @@ from dovetail.core.placement import Placement
 from papers.frame.experiment import Results
 from papers.frame.scope import Scope
 from papers.sia.experiments import SIA, SiaExperiment
-from papers.sia.measured import A100, RTX, T4, MeasuredApplication, StepTimes, even
+from papers.sia.measured import A100, RTX, T4, MeasuredApplication, TypeTimes, even
 from papers.sia.workloads import HALVED, HETEROGENEOUS, HOMOGENEOUS
 
 EPOCHS = 100
@@ -39,7 +39,7 @@ def traces(tmp_path: Path) -> Path:
 
 
 def test_steps_are_interpolated_on_a_placement_and_between_placements(traces: Path) -> None:
-    times = StepTimes(traces / "cifar10", T4)
+    times = TypeTimes(traces / "cifar10", T4)
     one, two = np.array([25.0]), np.array([2.0])
     assert times.of((1,), one, np.ones(1)).tolist() == pytest.approx([1.25])
     # Two micro-batches exchange once.

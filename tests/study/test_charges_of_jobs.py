@@ -9,7 +9,7 @@ from dovetail.algorithms.bounds import Powers
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats
 from dovetail.core.placement import Placement
-from dovetail.study.gpu_charges import Side, job_charges, ways_to_share
+from dovetail.study.gpu_charges import JobInSteps, job_charges, ways_to_share
 from dovetail.study.options import Options
 from dovetail.study.run import build_physics
 
@@ -65,7 +65,7 @@ def test_limits_are_those_of_the_physics() -> None:
     rows = shareable(WIDE, replace(WIDE, model="muri/bert"))
     trace = trace_of(*rows)
     physics = build_physics(trace, Options(Cluster.parse("1x4")))
-    sides = [Side(0, 1, 1, 2, 0), Side(1, 2, 2, 2, 0)]
+    sides = [JobInSteps(0, 1, 1, 2, 0), JobInSteps(1, 2, 2, 2, 0)]
     free, squeezed = ways_to_share(physics, sides, limits=True)
     on = Placement(((0, 2),), ((0, 1),))
     cut = replace(on, accumulation_steps=2)

@@ -128,7 +128,7 @@ def _pairs(kinds: _Kinds, cluster: Cluster, physics: Physics, *, limits: bool) -
     return Pairs(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
 
-class Side(NamedTuple):
+class JobInSteps(NamedTuple):
     """A job on GPUs of so many nodes, its batch in `fewest` to `most` steps."""
 
     job: int
@@ -152,7 +152,7 @@ def step_ranges(most: int) -> list[tuple[int, int]]:
 
 def _sides(
     kinds: _Kinds, steps: Sequence[Sequence[tuple[int, int]]], cluster: Cluster
-) -> tuple[list[Side], Ints]:
+) -> tuple[list[JobInSteps], Ints]:
     """Returns all sides of kinds, and their kinds: each cut, well placed and spread over nodes.
 
     A job that is spread does less on its GPUs, so whom it meets there may be faster.
@@ -161,7 +161,7 @@ def _sides(
     rows = zip(kinds.example.tolist(), kinds.gpus.tolist(), steps, strict=True)
     for number, (job, gpus, cuts) in enumerate(rows):
         spreads = _spreads(gpus, cluster)
-        sides += [Side(job, *cut, gpus, nodes) for cut in cuts for nodes in spreads]
+        sides += [JobInSteps(job, *cut, gpus, nodes) for cut in cuts for nodes in spreads]
         kind += [number] * (len(cuts) * len(spreads))
     return sides, np.array(kind, np.int64)
 
@@ -173,7 +173,7 @@ def _spreads(gpus: int, cluster: Cluster) -> list[int]:
 
 
 def ways_to_share(
-    physics: Physics, sides: Sequence[Side], *, limits: bool
+    physics: Physics, sides: Sequence[JobInSteps], *, limits: bool
 ) -> list[tuple[Floats, Floats]]:
     """Returns how fast, at most, each of `sides` runs beside each, and the other.
 
