@@ -316,20 +316,18 @@ def exec_worker(order: KeeperOrder, keeper: int, tell: int, terminal: Terminal |
         if terminal is None:
             set_up_process(order)
         else:
-            terminal.take_over()
-            # Last, so that the client sees what is wrong with it.
-            enter(order["workdir"])
+            terminal.take_over(order["workdir"])
         for number in (KILL, *PASSED_ON, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         # `exec` keeps the mask and ignored signals: the program would never receive them.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execvpe(order["argv"][0], order["argv"], order["environment"])
     except FileNotFoundError as error:
-        code = NOT_FOUND
-        word, path = order["argv"][0], os.fsdecode(error.filename)
+        code, word, path = NOT_FOUND, order["argv"][0], os.fsdecode(error.filename)
         # A command without a slash is searched in PATH, and the error names the last folder of it.
         sought = "/" not in word and path.endswith("/" + word)
-        report_failure(tell, f"{word if sought else path}: {error.strerror}")
+        why = error.strerror if path != order["workdir"] else "no such working directory here"
+        report_failure(tell, f"{word if sought else path}: {why}")
     except OSError as error:
         code = NOT_NOW if error.errno in (*PASSING, *NO_ROOM) else CANNOT_RUN
         subject = f"{os.fsdecode(error.filename)}: " if error.filename else ""
@@ -367,20 +365,9 @@ def bound_process(order: KeeperOrder) -> None:
             file.write("0")
 
 
-def enter(workdir: str) -> None:
-    """Changes into the working directory. Raises OSError, in words that name it as that."""
-    try:
-        os.chdir(workdir)
-    except OSError as error:
-        is_missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
-        why = "not on this node" if is_missing else error.strerror
-        error.strerror = f"its working directory: {why}"
-        raise
-
-
 def set_up_process(order: KeeperOrder) -> None:
     """Sets directory and output of this process."""
-    enter(order["workdir"])
+    os.chdir(order["workdir"])
     mode = 0o640 if "run_as" in order else 0o600
     output = open_output(order["output"], order.get("output_outside", ""), mode)
     kind = os.fstat(output).st_mode

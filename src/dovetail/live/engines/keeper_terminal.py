@@ -152,12 +152,14 @@ class Terminal:
             self._turn(LOOK_S)
         return ""
 
-    def take_over(self) -> None:
+    def take_over(self, workdir: str) -> None:
         """Makes the streams those of this process, the leader of a new session, before `exec`."""
         if self.is_pty:
             fcntl.ioctl(self._theirs[0], termios.TIOCSCTTY, 0)
         for number in (0, 1, 2):
             os.dup2(self._theirs[number], number)
+        # Last, so that the client sees what is wrong with it.
+        os.chdir(workdir)
 
     def started(self) -> None:
         """Lets go of what belongs to the process: the end of its streams must be seen."""
