@@ -80,7 +80,7 @@ def configurations(kinds: Sequence[NodeKind], others: Collection[int]) -> Config
 
 
 @dataclass(frozen=True, slots=True)
-class Offers:
+class TypeOffers:
     """What jobs may choose from: speeds [jobs, configurations], 0 where a job may not run.
 
     `held` is the configuration that each job has, -1 for none of these; `capacity` the GPUs of each
@@ -96,7 +96,7 @@ class Offers:
     capacity: Ints
 
     @staticmethod
-    def of(view: View, jobs: Sequence[int], most: Ints) -> Offers:
+    def of(view: View, jobs: Sequence[int], most: Ints) -> TypeOffers:
         """Returns the offers to jobs that may be stopped, elastic ones up to `most` GPUs."""
         kinds = node_kinds(view.cluster.groups)
         least = view.jobs.least_gpus[list(jobs)]
@@ -108,7 +108,7 @@ class Offers:
         allowed &= reach[:, configs.kind]
         speed = np.where(allowed, _speeds(view, jobs, kinds, configs), 0.0)
         held = np.array([_held(view, job, kinds, configs) for job in jobs])
-        return Offers(view, jobs, kinds, configs, speed, held, _capacity(view, jobs, kinds))
+        return TypeOffers(view, jobs, kinds, configs, speed, held, _capacity(view, jobs, kinds))
 
     def drafted(self, chosen: Ints) -> Draft:
         """Returns a draft in which each job has its chosen configuration, -1 for none."""
