@@ -43,8 +43,7 @@ def best_configurations(gain: Floats, gpus: Ints, kind: Ints, capacity: Ints) ->
             LinearConstraint(once.tocsr(), -np.inf, 1),
             LinearConstraint(held.tocsr(), -np.inf, capacity.astype(float)),
         ),
-        # NOTE: presolving gains no time here, and HiGHS prints a line where it undoes it badly.
-        options={"mip_rel_gap": GAP, "presolve": False},
+        options={"mip_rel_gap": GAP},
     )
     if solved.x is None:
         raise ArithmeticError(f"the integer programme was not solved: {solved.message}")

@@ -29,13 +29,13 @@ from dovetail.core.passes import NO_ROOM
 from dovetail.core.policy import Decision, register
 from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.core.view import View
-from dovetail.mechanisms.elastic.configurations import ConfigurationOffers
+from dovetail.mechanisms.elastic.configurations import TypeOffers
 from dovetail.mechanisms.elastic.rounds import JobAge, kept_after_restart, lived, round_at
 from dovetail.mechanisms.elastic.shares import waits
 
 
 @dataclass(frozen=True, slots=True)
-class SiaPast:
+class RoundsPast:
     """When the last round was, and the histories of all jobs."""
 
     at_s: float = LONG_AGO_S
@@ -60,7 +60,7 @@ class Sia:
     knows: ClassVar[frozenset[str]] = frozenset({"attained service", "scaling"})
     powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "resize", "change batch"})
     order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
-    initial: ClassVar[SiaPast] = SiaPast()
+    initial: ClassVar[RoundsPast] = RoundsPast()
 
     def __post_init__(self) -> None:
         check_period("interval", self.interval)
@@ -71,7 +71,7 @@ class Sia:
 
     def decide(self, view: View, memory: object) -> Decision:
         """Solves the programme at multiples of the interval, otherwise waits for the next one."""
-        past = memory if isinstance(memory, SiaPast) else self.initial
+        past = memory if isinstance(memory, RoundsPast) else self.initial
         if not view.running and not view.waiting:
             return Decision(memory=past)
         due, next_s = round_at(view, self.interval, past.at_s)
@@ -83,13 +83,13 @@ class Sia:
         jobs = self._contestants(view, lives)
         draft = None
         if jobs:
-            offers = ConfigurationOffers.of(view, jobs, self._reach(view, jobs, lives))
+            offers = TypeOffers.of(view, jobs, self._reach(view, jobs, lives))
             gain = self._gain(view, offers, lives)
             configs = offers.configs
             chosen = best_configurations(gain, configs.gpus, configs.kind, offers.capacity)
             draft = offers.drafted(chosen)
         lives_after = past.lives if draft is None else lived(view, lives, draft)
-        return Decision(draft, SiaPast(view.now, lives_after), next_s, waits(view, draft))
+        return Decision(draft, RoundsPast(view.now, lives_after), next_s, waits(view, draft))
 
     def _contestants(self, view: View, lives: dict[int, JobAge]) -> list[int]:
         """Returns running jobs that may be moved, and as many waiting ones as there are GPUs."""
@@ -115,7 +115,7 @@ class Sia:
         reach = [self.growth * lives[j].most_gpus if j in lives else 0 for j in jobs]
         return np.minimum(np.maximum(reach, least), most)
 
-    def _gain(self, view: View, offers: ConfigurationOffers, lives: dict[int, JobAge]) -> Floats:
+    def _gain(self, view: View, offers: TypeOffers, lives: dict[int, JobAge]) -> Floats:
         """Returns what each configuration of each job adds to the goal; 0 if it may not run."""
         speed, jobs = offers.speed, list(offers.jobs)
         able = speed > 0

@@ -80,7 +80,7 @@ def configurations(kinds: Sequence[NodeKind], others: Collection[int]) -> Config
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigurationOffers:
+class TypeOffers:
     """What jobs may choose from: speeds [jobs, configurations], 0 where a job may not run.
 
     `held` is the configuration that each job has, -1 for none of these; `capacity` the GPUs of each
@@ -96,7 +96,7 @@ class ConfigurationOffers:
     capacity: Ints
 
     @staticmethod
-    def of(view: View, jobs: Sequence[int], most: Ints) -> ConfigurationOffers:
+    def of(view: View, jobs: Sequence[int], most: Ints) -> TypeOffers:
         """Returns the offers to jobs that may be stopped, elastic ones up to `most` GPUs."""
         kinds = node_kinds(view.cluster.groups)
         least = view.jobs.least_gpus[list(jobs)]
@@ -108,7 +108,7 @@ class ConfigurationOffers:
         allowed &= reach[:, configs.kind]
         speed = np.where(allowed, _speeds(view, jobs, kinds, configs), 0.0)
         held = np.array([_held(view, job, kinds, configs) for job in jobs])
-        return ConfigurationOffers(view, jobs, kinds, configs, speed, held, _capacity(view, jobs, kinds))
+        return TypeOffers(view, jobs, kinds, configs, speed, held, _capacity(view, jobs, kinds))
 
     def drafted(self, chosen: Ints) -> Draft:
         """Returns a draft in which each job has its chosen configuration, -1 for none."""
@@ -117,19 +117,14 @@ class ConfigurationOffers:
         for job, held in zip(self.jobs, self.held.tolist(), strict=True):
             if job in view.running and wanted.get(job, -1) != held:
                 draft.remove(job)
-        self._place_missing(draft, wanted)
+        missing = [j for j in self._widest_first(wanted) if j not in draft.placed]
+        failed = [j for j in missing if not self._find(draft, j, wanted[j])]
+        for kind in dict.fromkeys(int(self.configs.kind[wanted[j]]) for j in failed):
+            self._repack(draft, {j: c for j, c in wanted.items() if self.configs.kind[c] == kind})
         for job, config in wanted.items():
             if job in draft.placed and view.jobs.elastic[job]:
                 self._set_batch(draft, job, int(self.configs.kind[config]))
         return draft
-
-    def _place_missing(self, draft: Draft, wanted: Mapping[int, int]) -> None:
-        """Places the jobs that have no GPUs; kinds on which one finds no room are packed anew."""
-        kind_of = self.configs.kind
-        missing = [j for j in self._widest_first(wanted) if j not in draft.placed]
-        failed = [j for j in missing if not self._find(draft, j, wanted[j])]
-        for kind in dict.fromkeys(int(kind_of[wanted[j]]) for j in failed):
-            self._repack(draft, {j: c for j, c in wanted.items() if kind_of[c] == kind})
 
     def _widest_first(self, wanted: Mapping[int, int]) -> list[int]:
         running, gpus = self.view.running, self.configs.gpus
