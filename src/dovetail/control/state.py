@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from dovetail.control.believed_lengths import BelievedLengths, Told
 from dovetail.control.expansions import Expansions
 from dovetail.control.forecast_ends import ForecastEnds
 from dovetail.control.handover import NO_HANDOVER, Handover
-from dovetail.control.forecast_lengths import ForecastLengths, Told
 from dovetail.control.progress import GuardedProgress, undeclared
 from dovetail.control.running import RunningTable
 from dovetail.core.beliefs import Forecast, Physics
@@ -80,7 +80,7 @@ class ClusterState:
         self._cost_s = {how: switching.cost_s(how) for how in HOW}
         self.expansions = Expansions(switching)
         self.now = 0.0
-        self._lengths = ForecastLengths(n)
+        self._lengths = BelievedLengths(n)
         self.length = self._lengths.mean_s
         self.done: list[float] = [0.0] * n
         self.rate: list[float] = [0.0] * n
