@@ -117,14 +117,19 @@ class TypeOffers:
         for job, held in zip(self.jobs, self.held.tolist(), strict=True):
             if job in view.running and wanted.get(job, -1) != held:
                 draft.remove(job)
-        missing = [j for j in self._widest_first(wanted) if j not in draft.placed]
-        failed = [j for j in missing if not self._find(draft, j, wanted[j])]
-        for kind in dict.fromkeys(int(self.configs.kind[wanted[j]]) for j in failed):
-            self._repack(draft, {j: c for j, c in wanted.items() if self.configs.kind[c] == kind})
+        self._place_missing(draft, wanted)
         for job, config in wanted.items():
             if job in draft.placed and view.jobs.elastic[job]:
                 self._set_batch(draft, job, int(self.configs.kind[config]))
         return draft
+
+    def _place_missing(self, draft: Draft, wanted: Mapping[int, int]) -> None:
+        """Places the jobs that have no GPUs; kinds on which one finds no room are packed anew."""
+        kind_of = self.configs.kind
+        missing = [j for j in self._widest_first(wanted) if j not in draft.placed]
+        failed = [j for j in missing if not self._find(draft, j, wanted[j])]
+        for kind in dict.fromkeys(int(kind_of[wanted[j]]) for j in failed):
+            self._repack(draft, {j: c for j, c in wanted.items() if kind_of[c] == kind})
 
     def _widest_first(self, wanted: Mapping[int, int]) -> list[int]:
         running, gpus = self.view.running, self.configs.gpus
