@@ -82,10 +82,12 @@ class _Packer:
     moves: bool
     draft: Draft = field(init=False)
     units: list[Unit] = field(init=False, default_factory=list)
+    _node_gpus: int = field(init=False)
     _rates: dict[tuple[int, Placement], float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         view = self.view
+        self._node_gpus = max(view.cluster.installed)
         if view.placing.running == "repack" and self.moves:
             self.draft = view.plan.repack()
             keep_settled(view, self.draft)
@@ -296,7 +298,7 @@ class _Packer:
 
     def _spread(self, placement: Placement) -> bool:
         """Returns whether a placement uses more nodes than so many GPUs need."""
-        return placement.nodes > -(-placement.gpus // max(self.view.cluster.installed))
+        return placement.nodes > -(-placement.gpus // self._node_gpus)
 
     def repair(self) -> None:
         """Tries both repairs, and keeps the better one if it gains."""
@@ -388,7 +390,7 @@ class _Packer:
         held = sorted(own.by_node().items(), key=lambda one: (-one[1], one[0]))
         nodes = [node for node, _ in held if node not in occupancy.closed]
         installed = self.view.cluster.installed
-        if need <= max(installed):
+        if need <= self._node_gpus:
             yield from (((node, need),) for node in nodes if occupancy.free[node] >= need)
             return
         spans, rest = [], need

@@ -98,18 +98,17 @@ def sell_shared(view: View, market: Market, gpus: int) -> Sold:
         now,
         who.held[rows],
         partner,
+        _wishes(view, who.jobs[rows]),
         held[rows] == who.held[rows],
         market.stop[rows],
         market.grow[rows],
     )
     pairs = values_of_pairs(tables, candidates)
-    fresh = partner[:, None] != np.arange(len(rows))[None, :]
-    pairs.values[_kept_apart(view, who.jobs[rows]) & fresh] = -np.inf
     counts = np.arange(priced.shape[1])
     price = sale.price
     for _ in range(ROUNDS):
         apart = (priced[rows] - price * counts).max(axis=1)
-        chosen = matched(pairs.values, tables.counts, apart, price, fresh)
+        chosen = matched(pairs.values, tables.counts, apart, price, partner)
         buyers = _with_pairs(priced, rows, pairs.values, tables.counts, chosen)
         sale = sell(buyers, gpus)
         total = _total(buyers, sale)
@@ -150,16 +149,16 @@ def _shares_now(view: View, jobs: Ints) -> Bools:
     return np.array([j in running and len(company(running[j])) > 1 for j in jobs.tolist()], bool)
 
 
-def _kept_apart(view: View, jobs: Ints) -> Bools:
-    """Returns which jobs may not use the same nodes: pairs are placed as one of the two asks."""
+def _wishes(view: View, jobs: Ints) -> Ints:
+    """Returns a number for the nodes that each job may use: pairs are placed as one of them asks.
+    """
     wishes: dict[tuple[object, ...], int] = {}
     rows: list[int] = []
     for job in jobs.tolist():
         shape = view.shape(job)
         wish = shape.gpu_type, shape.groups, shape.topology, shape.avoided
         rows.append(wishes.setdefault(wish, len(wishes)))
-    group = np.array(rows)
-    return np.asarray(group[:, None] != group[None, :])
+    return np.array(rows, np.int64)
 
 
 def _as_they_share(view: View, market: Market, rows: Ints) -> tuple[Ints, Floats]:
