@@ -125,6 +125,7 @@ class _Packer:
         the one worth more.
         """
         placed, stakes = self.draft.placed, self.stakes
+        crowded = self._crowded()
         anchors: dict[Unit, int | None] = dict.fromkeys(units)
         taken: set[tuple[int, int]] = set()
         worth = {
@@ -134,12 +135,17 @@ class _Packer:
         for unit in sorted(units, key=lambda u: (-running[u], -worth[u], u.jobs)):
             members = [job for job in unit.jobs if job in placed]
             for job in sorted(members, key=lambda j: (-stakes[j].weight * placed[j].gpus, j)):
-                names = set(placed[job].named())
+                names = set(placed[job].named()) if job in crowded else set()
                 if not names & taken:
                     taken |= names
                     anchors[unit] = job
                     break
         return anchors
+
+    def _crowded(self) -> set[int]:
+        """Returns the jobs that share a GPU."""
+        named = self.draft.occupancy.named.values()
+        return {job for jobs in named if len(jobs) > 1 for job in jobs}
 
     def _in_place(self, unit: Unit, anchor: int | None) -> list[int]:
         """Returns the members on the GPUs of the anchor."""

@@ -121,7 +121,8 @@ class Dovetail:
         if not len(who.jobs):
             return Decision(None, memory, because=())
         market = self._market(view, who, memory.pace)
-        gpus = _for_sale(view, who) if self.share else pool.gpus
+        # Where some stay, two may share a GPU of which one stays: those are not for sale twice.
+        gpus = pool.gpus if view.all_preemptible or not self.share else _for_sale(view, who)
         sale = sell_shared(view, market, gpus) if self.share else sell_alone(market, gpus)
         draft = arrange(view, sale.units, market.stakes(), named=self.share, moves=self.preempt)
         return Decision(draft, replace(memory, looked=None), because=waits(view, draft))

@@ -76,12 +76,12 @@ def _units(who: Contenders, gpus: Ints) -> list[Unit]:
 def sell_shared(view: View, market: Market, gpus: int) -> Sold:
     """Returns the units of a sale in which two jobs may buy GPUs together."""
     who = market.who
-    rows = _may_share(view, market)
+    values = market.values
+    rows = _may_share(view, market, values)
     if len(rows) < 2:
         return sell_alone(market, gpus)
     partner, now = _as_they_share(view, market, rows)
     held = _held_alone(who.held, rows, partner, now)
-    values = market.values
     making = at_held(values, held)
     making[rows] = now
     priced = with_hysteresis(values, held, grow=market.grow, saved=making * market.stop)
@@ -130,15 +130,15 @@ def _total(values: Floats, sale: Sale) -> float:
     return float(values[np.arange(len(values)), sale.gpus].sum())
 
 
-def _may_share(view: View, market: Market) -> Ints:
+def _may_share(view: View, market: Market, values: Floats) -> Ints:
     """Returns the rows of the jobs among which pairs are looked for."""
     who = market.who
     may = view.jobs.shareable[who.jobs] & view.jobs.preemptible[who.jobs]
     rows = np.flatnonzero(may)
     if len(rows) <= CANDIDATES_MAX:
         return rows
-    counts = np.maximum(np.arange(market.values.shape[1]), 1)
-    most = (market.values[rows] / counts).max(axis=1)
+    counts = np.maximum(np.arange(values.shape[1]), 1)
+    most = (values[rows] / counts).max(axis=1)
     # Those that share already come first, so that no pair is parted for want of room here.
     most[_shares_now(view, who.jobs[rows])] = np.inf
     return np.sort(rows[np.argsort(-most, kind="stable")[:CANDIDATES_MAX]])
