@@ -145,8 +145,9 @@ def _may_share(view: View, market: Market, values: Floats) -> Ints:
 
 
 def _shares_now(view: View, jobs: Ints) -> Bools:
-    running, company = view.running, view.plan.occupancy.company
-    return np.array([j in running and len(company(running[j])) > 1 for j in jobs.tolist()], bool)
+    named = view.plan.occupancy.named.values()
+    crowded = {job for sharing in named if len(sharing) > 1 for job in sharing}
+    return np.isin(jobs, np.array(sorted(crowded), np.int64))
 
 
 def _wishes(view: View, jobs: Ints) -> Ints:
