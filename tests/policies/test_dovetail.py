@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 from benchmarks.bound_looseness import CLUSTER, drawn, least_mean_jct_s
-from builders import Row, Story, play, play_scene, scene_of, trace_of
+from builders import Row, Story, play_scene, scene_of, trace_of
 from dovetail.algorithms.bounds import Powers
 from dovetail.core.cluster import GIB, Cluster, NodeGroup
-from dovetail.core.messages import Retimed, Started
+from dovetail.core.job import JobTable
+from dovetail.core.messages import Started
 from dovetail.core.policy import parse_policy
 from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
-from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics
-from dovetail.physics.sharing.interference import Injected
 from dovetail.physics.zoo.models import shipped
 from dovetail.policies.dovetail import Dovetail
 from dovetail.study.options import Options
@@ -99,7 +98,7 @@ def test_two_rigid_jobs_that_may_not_be_stopped_are_sjf_bsbf_s(memory_gib: float
     for seed in range(40):
         rows = two_rigid_jobs(seed)
         ours = sharing_story(rows, "dovetail", memory_gib)
-        theirs = sharing_story(rows, "sjf-bsbf:by-benefit=false", memory_gib)
+        theirs = sharing_story(rows, "sjf-bsbf", memory_gib)
         assert begins(ours) == begins(theirs), seed
         assert ours.finishes == theirs.finishes, seed
 
@@ -227,20 +226,41 @@ def test_a_burst_does_not_thrash() -> None:
     assert stops <= len(rows), f"{stops} stops"
 
 
+class Said:
+    """A forecast that says what it is told."""
+
+    knows = frozenset({"length"})
+    learns = False
+
+    def __init__(self, lengths_s: tuple[float, ...]) -> None:
+        self.lengths_s = lengths_s
+
+    def admit(self, jobs: JobTable) -> None:
+        """Nothing: all jobs are there."""
+
+    def length_s(self, job: int, now: float) -> float:
+        return self.lengths_s[job]
+
+    def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
+        """Learns nothing."""
+
+
 def test_an_outlived_forecast_does_not_rank_first_for_ever() -> None:
     # Job 0 is forecast at 10 s and takes 1000. After 200 s it counts as half of what it has done
     # left, so a job of 20 s that comes then goes first.
     trace = trace_of(Row(4, 1000), Row(4, 20, submit_s=200))
-    forecast = OneForecast(trace, {0: 10.0})
-    scene = replace(scene_of(trace, "1x4"), forecast=forecast)
+    scene = replace(scene_of(trace, "1x4"), forecast=Said((10.0, 20.0)))
     story = play_scene(scene, "dovetail:share=false")
     assert story.finishes == pytest.approx([1020, 220])
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_the_price_rule_is_near_the_optimum_of_small_instances(seed: int) -> None:
-    trace = drawn(np.random.default_rng(seed), Powers(elastic=True), 3)
-    given = Options(CLUSTER)
-    least = least_mean_jct_s(trace, given, Powers(elastic=True))
-    mine = mean_jct_s(trace, "dovetail:share=false", given)
-    assert least * (1 - 1e-6) <= mine <= 1.25 * least
+def test_the_price_rule_is_near_the_optimum_of_small_instances() -> None:
+    # 60 instances of 5 elastic jobs on 4 GPUs, all schedules tried.
+    powers, given, found = Powers(elastic=True), Options(CLUSTER), []
+    for seed in range(60):
+        trace = drawn(np.random.default_rng(seed), powers, 5)
+        least_s = least_mean_jct_s(trace, given, powers)
+        found.append(mean_jct_s(trace, "dovetail:share=false", given) / least_s)
+    assert min(found) >= 1 - 1e-6
+    assert np.mean(found) <= 1.12
+    assert max(found) <= 1.5

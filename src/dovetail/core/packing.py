@@ -129,7 +129,9 @@ class _Packer:
         taken: set[tuple[int, int]] = set()
         ranked: list[tuple[int, float, Unit, list[int]]] = []
         for unit in units:
-            worth = {job: stakes[job].weight * placed[job].gpus for job in unit.jobs if job in placed}
+            worth = {
+                job: stakes[job].weight * placed[job].gpus for job in unit.jobs if job in placed
+            }
             members = sorted(worth, key=lambda j: (-worth[j], j)) if len(worth) > 1 else [*worth]
             if crowded.isdisjoint(members):
                 anchors[unit] = members[0] if members else None
