@@ -220,11 +220,11 @@ def stream(seed: int) -> list[Row]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_with_patience_no_job_waits_for_ever_behind_shorter_ones(seed: int) -> None:
-    # Load 0.5 beside it. Two of 20 s are worth as much per GPU as one of 300 s that has waited for
-    # 300/20 times its patience: it must end within a few times that, and does not without.
+    # Load 0.5 beside it. Alone it takes 300 s. Without patience it ends when SRTF ends it.
     rows = stream(seed)
-    assert play(rows, "dovetail:share=false", "1x4").finishes[0] > 2500
-    assert play(rows, "dovetail:share=false,patience-s=20", "1x4").finishes[0] < 1500
+    late = play(rows, "dovetail:share=false", "1x4").finishes[0]
+    assert late == pytest.approx(play(rows, "srtf", "1x4").finishes[0])
+    assert play(rows, "dovetail:share=false,patience-s=20", "1x4").finishes[0] < late / 2
 
 
 def test_a_burst_does_not_thrash() -> None:
