@@ -83,7 +83,7 @@ VARIANTS = (
     "tenancy:inner=sjf-bsbf,guard-s=25",
 )
 EVERY = [*OWN, *VARIANTS]
-SHORT = {"pollux": "pollux:population=20,generations=20"}  # a short search keeps the same rules
+SHORT = {"pollux": "pollux:population=8,generations=8"}  # a short search keeps the same rules
 BUSY = [SHORT.get(name, name) for name in EVERY if name not in IDLE]
 WORDS = ("strict", "prefer", "none"), ("best-fit", "first-fit", "most-free"), ("keep", "repack")
 PLACINGS = [  # any two words together in the default run, any three under `make slow`

@@ -17,13 +17,14 @@ from dovetail.algorithms.arrays import Floats, Ints
 
 
 class Sale(NamedTuple):
-    """The GPUs of each buyer, and the price: the least gain of a GPU that was sold.
+    """The GPUs of each buyer, and the price: the gain per GPU of the best jump that found no room.
 
-    The price is 0 if GPUs are left that nobody gains from.
+    It is 0 if all found room. `last` is the buyer of the last GPU sold, -1 if none was.
     """
 
     gpus: Ints
     price: float
+    last: int = -1
 
 
 class Jumps(NamedTuple):
@@ -47,8 +48,9 @@ def sell(values: Floats, gpus: int) -> Sale:
     fits = int(np.searchsorted(sold, gpus, side="right"))
     taken = order[:fits]
     held = np.bincount(jumps.buyer[taken], jumps.size[taken], len(values)).astype(np.int64)
+    last = int(jumps.buyer[taken[-1]]) if fits else -1
     if fits == len(order):
-        return Sale(held, 0.0)
+        return Sale(held, 0.0, last)
     price = float(jumps.slope[order[fits]])
     rest = gpus - int(sold[fits - 1] if fits else 0)
     while rest:
@@ -57,7 +59,8 @@ def sell(values: Floats, gpus: int) -> Sale:
             break
         held[row] += size
         rest -= size
-    return Sale(held, price)
+        last = row
+    return Sale(held, price, last)
 
 
 def hull_jumps(values: Floats) -> Jumps:

@@ -25,13 +25,14 @@ from typing import ClassVar
 import numpy as np
 
 from dovetail.core.job import Floats, Ints
+from dovetail.core.messages import Reason
 from dovetail.core.order import Order
 from dovetail.core.packing import arrange
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.budget import pool_of
 from dovetail.mechanisms.elastic.marginal_shares import speeds
-from dovetail.mechanisms.elastic.shares import Contenders, churned, contenders, waits
+from dovetail.mechanisms.elastic.shares import Contenders, churned, contenders
 from dovetail.mechanisms.elastic.shortest_first import left_s_of
 from dovetail.mechanisms.elastic.sizes import peak_gpus
 from dovetail.mechanisms.pricing.costs import costs_of
@@ -41,6 +42,8 @@ from dovetail.mechanisms.pricing.values import speeds_of, weights_of
 from dovetail.mechanisms.sharing.best_benefit import BestBenefit
 from dovetail.mechanisms.sharing.sharing_pass import decide as share_without_stopping
 
+OUTBID = "Outbid"
+"""Reason of a waiting job: others make more of each GPU."""
 LEAST_DONE_S = 60.0
 """Without lengths a job counts as having as long left as it has run, and at least this long."""
 SHORTEST_HORIZON_S = 1.0
@@ -129,7 +132,9 @@ class Dovetail:
         gpus = pool.gpus if view.all_preemptible or not self.share else _for_sale(view, who)
         sale = sell_shared(view, market, gpus) if self.share else sell_alone(market, gpus)
         draft = arrange(view, sale.units, market.stakes(), named=self.share, moves=self.preempt)
-        return Decision(draft, replace(memory, looked=None), because=waits(view, draft))
+        waits = len(draft.placed) < len(view.running) + len(view.waiting)
+        because = (Reason(OUTBID, behind=sale.last_job),) if waits else ()
+        return Decision(draft, replace(memory, looked=None), because=because)
 
     def _may_change(self, view: View) -> bool:
         """Returns whether any job may be stopped or resized once it runs."""

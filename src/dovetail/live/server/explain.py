@@ -51,6 +51,7 @@ SENTENCES = {
     "JobArrayTaskLimit": "as many tasks of its array as its owner allows are ahead of it",
     "BetterPlacement": "the policy holds it back for GPUs that lie closer together",
     "SharingDoesNotPay": "every GPU it could share would slow both jobs more than waiting does",
+    "Outbid": "the jobs that run make more of each GPU than it would, by length, speed and weight",
     "AccountingPolicy": "a limit of its user, account, QOS or partition leaves it no GPUs",
     "Reservation": "nodes that it could use are kept for a reservation or for maintenance",
     "BeginTime": "its time to begin has not come",
@@ -94,7 +95,9 @@ def _waiting(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
     if number in index.limits:
         evidence.append(index.limits[number][1])
     if reason is not None and reason.behind >= 0:
-        evidence.append(f"job {job_name(reason.behind, reader)} is the first that finds no room")
+        bought = reason.code == "Outbid"
+        did = "was the last that bought GPUs" if bought else "is the first that finds no room"
+        evidence.append(f"job {job_name(reason.behind, reader)} {did}")
     evidence.extend(
         f"node {n.label} was last heard {now_s - n.heard_s:.0f} s ago"
         for n in awaited_nodes(record, snapshot, now_s)

@@ -50,11 +50,10 @@ class Market:
 
 
 class Sold(NamedTuple):
-    """The units that bought GPUs, the price of a GPU, and the number of pairs."""
+    """The units that bought GPUs, and the job that bought the last of them, -1 for none."""
 
     units: list[Unit]
-    price: float
-    pairs: int = 0
+    last_job: int
 
 
 def sell_alone(market: Market, gpus: int) -> Sold:
@@ -64,7 +63,11 @@ def sell_alone(market: Market, gpus: int) -> Sold:
     saved = at_held(values, who.held) * market.stop
     priced = with_hysteresis(values, who.held, grow=market.grow, saved=saved)
     sale = sell(priced, gpus)
-    return Sold(_units(who, sale.gpus), sale.price)
+    return Sold(_units(who, sale.gpus), _last_job(who, sale))
+
+
+def _last_job(who: Contenders, sale: Sale) -> int:
+    return int(who.jobs[sale.last]) if sale.last >= 0 else -1
 
 
 def _units(who: Contenders, gpus: Ints) -> list[Unit]:
@@ -227,4 +230,4 @@ def _settled(
             gpus[first] = 0
         elif priced[second, count] > priced[first, count]:
             gpus[first], gpus[second] = 0, count
-    return Sold([*_units(market.who, gpus), *shared], best.sale.price, len(shared))
+    return Sold([*_units(market.who, gpus), *shared], _last_job(market.who, best.sale))
