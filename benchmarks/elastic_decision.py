@@ -1,8 +1,8 @@
 """How long a decision of the elastic policies takes with 10,000 GPUs and 2,000 jobs.
 
-Run:  python -m benchmarks.elastic_decision [--quick] [--policies afs-l,afs-p,...]
+Run:  python -m benchmarks.elastic_decision [--gpus 10000] [--jobs 2000] [--policies afs-l,...]
 
-Elastic jobs of the AFS models arrive at once until some 2,000 are there; from then on they
+Elastic jobs of the AFS models, which may share GPUs, arrive at once until some 2,000 are there; from then on they
 arrive as fast as they end. Each row times the decisions from then on, at each arrival and at
 each end, in CPU time, so that other programs do not count; the first, which loads the compiled
 kernels, is left out.
@@ -24,7 +24,9 @@ from dovetail.study.options import Options
 from dovetail.study.run import build_scene
 
 GPUS, JOBS, DECISIONS = 10_000, 2_000, 1_500
-POLICIES = "afs-l afs-p afs-s max-min optimus srtf-e afs-l:packing=network"
+POLICIES = (
+    "afs-l afs-p afs-s max-min optimus srtf-e afs-l:packing=network dovetail dovetail:share=false"
+)
 
 
 def steady_trace(gpus: int, present: int, more: int, seed: int) -> Trace:
@@ -46,6 +48,7 @@ def steady_trace(gpus: int, present: int, more: int, seed: int) -> Trace:
         min_gpus=np.ones(n, np.int64),
         max_gpus=most,
         elastic=np.ones(n, bool),
+        shareable=np.ones(n, bool),
     )
     ended = np.full(n, ENDS.index("completed"), np.int8)
     return Trace(jobs, length_s, np.full(n, np.nan), ended, "steady")
@@ -60,7 +63,7 @@ def measure(policy_text: str, gpus: int, present: int, more: int) -> str:
     for _, waiting, running, spent_ms in timed(scene, policy_text):
         took_ms.append(spent_ms)
         there.append(waiting + running)
-        if len(took_ms) == DECISIONS:
+        if len(took_ms) == more:
             break
     p50, p99 = np.percentile(took_ms, [50, 99])
     return (
@@ -71,14 +74,15 @@ def measure(policy_text: str, gpus: int, present: int, more: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the size")
+    parser.add_argument("--gpus", type=int, default=GPUS)
+    parser.add_argument("--jobs", type=int, default=JOBS)
+    parser.add_argument("--decisions", type=int, default=DECISIONS)
     parser.add_argument("--policies", default=POLICIES)
     given = parser.parse_args()
-    size = 10 if given.quick else 1
     print("| policy | decisions | jobs, mean | p50 ms | p99 ms | worst ms |")
     print("| --- | --- | --- | --- | --- | --- |")
     for policy in split_policies(given.policies):
-        print(measure(policy, GPUS // size, JOBS // size, DECISIONS), flush=True)
+        print(measure(policy, given.gpus, given.jobs, given.decisions), flush=True)
 
 
 if __name__ == "__main__":

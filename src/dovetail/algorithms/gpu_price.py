@@ -28,7 +28,10 @@ class Sale(NamedTuple):
 
 
 class Jumps(NamedTuple):
-    """All jumps along the hulls, the best of each buyer before its next: a row for each."""
+    """All jumps along the hulls, a row for each: the first ones of all buyers, then the second.
+
+    A stable sort by slope keeps those of one buyer in order.
+    """
 
     buyer: Ints
     size: Ints
@@ -37,6 +40,8 @@ class Jumps(NamedTuple):
 
 def sell(values: Floats, gpus: int) -> Sale:
     """Returns who gets how many of `gpus` GPUs."""
+    from dovetail.algorithms.gpu_price_compiled import best_jump
+
     jumps = hull_jumps(values)
     order = np.argsort(-jumps.slope, kind="stable")
     sold = np.cumsum(jumps.size[order])
@@ -49,50 +54,17 @@ def sell(values: Floats, gpus: int) -> Sale:
     price = float(jumps.slope[order[fits]])
     rest = gpus - int(sold[fits - 1] if fits else 0)
     while rest:
-        slope, size = best_jumps(values, held, rest)
-        best = int(np.argmax(slope))
-        if slope[best] <= 0:
+        row, size = best_jump(values, held, rest)
+        if not size:
             break
-        held[best] += size[best]
-        rest -= int(size[best])
-        last = best
+        held[row] += size
+        rest -= size
+        last = row
     return Sale(held, price, last)
 
 
 def hull_jumps(values: Floats) -> Jumps:
     """Returns the jumps of every buyer along the concave hull of its values, from none on."""
-    rows = np.arange(len(values))
-    at = np.zeros(len(values), np.int64)
-    found: list[Jumps] = []
-    while rows.size:
-        slope, size = best_jumps(values[rows], at, values.shape[1] - 1)
-        gains = slope > 0
-        rows, at, size = rows[gains], at[gains] + size[gains], size[gains]
-        found.append(Jumps(rows, size, slope[gains]))
-    # Column by column: the first jumps of all, then the second ones, so that a stable sort keeps
-    # the jumps of one buyer in order.
-    return (
-        Jumps(*(np.concatenate(column) for column in zip(*found, strict=True)))
-        if found
-        else (Jumps(rows, at, np.zeros(0)))
-    )
+    from dovetail.algorithms.gpu_price_compiled import hulls
 
-
-def best_jumps(values: Floats, at: Ints, most: int) -> tuple[Floats, Ints]:
-    """Returns the largest gain per GPU of a jump of at most `most` GPUs, and that jump.
-
-    Of equal gains the larger jump. The gain is 0 where no jump gains.
-    """
-    width = values.shape[1]
-    most = min(most, width - 1)
-    if most < 1 or not len(values):
-        return np.zeros(len(values)), np.zeros(len(values), np.int64)
-    steps = np.arange(1, most + 1)
-    target = at[:, None] + steps
-    rows = np.arange(len(values))
-    reached = values[rows[:, None], np.minimum(target, width - 1)]
-    reached = np.where(target < width, reached, -np.inf)
-    slopes = (reached - values[rows, at][:, None]) / steps
-    best = most - 1 - np.argmax(slopes[:, ::-1], axis=1)
-    slope = np.maximum(slopes[rows, best], 0.0)
-    return slope, np.where(slope > 0, steps[best], 0)
+    return Jumps(*hulls(np.ascontiguousarray(values)))

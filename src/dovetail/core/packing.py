@@ -82,10 +82,12 @@ class _Packer:
     moves: bool
     draft: Draft = field(init=False)
     units: list[Unit] = field(init=False, default_factory=list)
+    _node_gpus: int = field(init=False)
     _rates: dict[tuple[int, Placement], float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         view = self.view
+        self._node_gpus = max(view.cluster.installed)
         if view.placing.running == "repack" and self.moves:
             self.draft = view.plan.repack()
             keep_settled(view, self.draft)
@@ -122,22 +124,32 @@ class _Packer:
         GPUs that two units shared stay with the one that has more of its members there, then with
         the one worth more.
         """
-        placed, stakes = self.draft.placed, self.stakes
+        placed, stakes, crowded = self.draft.placed, self.stakes, self._crowded()
         anchors: dict[Unit, int | None] = dict.fromkeys(units)
         taken: set[tuple[int, int]] = set()
-        worth = {
-            u: sum(stakes[j].weight * placed[j].gpus for j in u.jobs if j in placed) for u in units
-        }
-        running = {u: sum(j in placed for j in u.jobs) for u in units}
-        for unit in sorted(units, key=lambda u: (-running[u], -worth[u], u.jobs)):
-            members = [job for job in unit.jobs if job in placed]
-            for job in sorted(members, key=lambda j: (-stakes[j].weight * placed[j].gpus, j)):
+        ranked: list[tuple[int, float, Unit, list[int]]] = []
+        for unit in units:
+            worth = {
+                job: stakes[job].weight * placed[job].gpus for job in unit.jobs if job in placed
+            }
+            members = sorted(worth, key=lambda j: (-worth[j], j)) if len(worth) > 1 else [*worth]
+            if crowded.isdisjoint(members):
+                anchors[unit] = members[0] if members else None
+            else:
+                ranked.append((-len(members), -sum(worth.values()), unit, members))
+        for _, _, unit, members in sorted(ranked, key=lambda one: (*one[:2], one[2].jobs)):
+            for job in members:
                 names = set(placed[job].named())
                 if not names & taken:
                     taken |= names
                     anchors[unit] = job
                     break
         return anchors
+
+    def _crowded(self) -> set[int]:
+        """Returns the jobs that share a GPU."""
+        named = self.draft.occupancy.named.values()
+        return {job for jobs in named if len(jobs) > 1 for job in jobs}
 
     def _in_place(self, unit: Unit, anchor: int | None) -> list[int]:
         """Returns the members on the GPUs of the anchor."""
@@ -154,8 +166,22 @@ class _Packer:
     def _stay(self, unit: Unit, anchor: int) -> None:
         """Leaves a unit on GPUs that its anchor has, on fewer nodes if it gives some up."""
         before = self.draft.placed[anchor]
+        if before.gpus == unit.gpus and self._is_settled(unit, before):
+            self.units.append(unit)
+            return
         after = before if before.gpus == unit.gpus else self._shrunk(anchor, before, unit.gpus)
         self._settle(unit, after)
+
+    def _is_settled(self, unit: Unit, where: Placement) -> bool:
+        """Returns whether a unit is one job that runs as it shall. NOTE: most are, in large runs."""
+        if len(unit.jobs) > 1 or not (where.gpu_ids or not self._names(unit)):
+            return False
+        return not unit.steps or unit.steps[0] == where.accumulation_steps
+
+    def _names(self, unit: Unit) -> bool:
+        """Returns whether the GPUs of a unit get names."""
+        shareable = self.view.jobs.shareable
+        return self.named and all(shareable[job] for job in unit.jobs)
 
     def _grow(self, unit: Unit, anchor: int) -> None:
         """Gives a unit more GPUs on its nodes, else on few others; it stays if there are none."""
@@ -223,8 +249,7 @@ class _Packer:
     def _settle(self, unit: Unit, where: Placement) -> bool:
         """Places all members of a unit; False, and nothing changes, if that is not legal."""
         draft, savepoint = self.draft, self.draft.savepoint()
-        names = self.named and bool(self.view.jobs.shareable[list(unit.jobs)].all())
-        if (names or len(unit.jobs) > 1) and not where.gpu_ids:
+        if not where.gpu_ids and (len(unit.jobs) > 1 or self._names(unit)):
             for job in unit.jobs:
                 if job in draft.placed:
                     draft.remove(job)
@@ -296,7 +321,7 @@ class _Packer:
 
     def _spread(self, placement: Placement) -> bool:
         """Returns whether a placement uses more nodes than so many GPUs need."""
-        return placement.nodes > -(-placement.gpus // max(self.view.cluster.installed))
+        return placement.nodes > -(-placement.gpus // self._node_gpus)
 
     def repair(self) -> None:
         """Tries both repairs, and keeps the better one if it gains."""
@@ -388,7 +413,7 @@ class _Packer:
         held = sorted(own.by_node().items(), key=lambda one: (-one[1], one[0]))
         nodes = [node for node, _ in held if node not in occupancy.closed]
         installed = self.view.cluster.installed
-        if need <= max(installed):
+        if need <= self._node_gpus:
             yield from (((node, need),) for node in nodes if occupancy.free[node] >= need)
             return
         spans, rest = [], need

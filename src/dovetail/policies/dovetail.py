@@ -9,7 +9,8 @@ nodes are packed anew, whichever is worth more.
 
 If nobody is elastic this is SRTF; if nobody may be stopped or resized, SJF-BSBF. `order-power` is
 how strongly short jobs go first. `lengths=false` goes by attained progress instead of lengths.
-`preempt`, `resize` and `share` take or leave these powers.
+`preempt`, `resize` and `share` take or leave these powers. With `patience-s` a job counts for more
+by its age over that time, so that none waits for ever behind shorter ones; 0 is never.
 
 Source: docs/policies/dovetail.md. Knows: lengths (unless told not to), scaling, interference,
 memory. Stops running jobs: yes, if that gains more than it costs.
@@ -83,12 +84,15 @@ class Dovetail:
     preempt: bool = True
     resize: bool = True
     share: bool = True
+    patience_s: float = 0.0
 
     initial: ClassVar[PriceMemory] = PriceMemory()
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.order_power <= 1.0:
             raise ValueError("order-power is between 0 and 1")
+        if self.patience_s < 0.0:
+            raise ValueError("patience-s is not negative; 0 is without end")
         if not (self.preempt or self.resize or self.share):
             raise ValueError("without preempt, resize and share use sjf or backfill")
 
@@ -124,7 +128,8 @@ class Dovetail:
         if not len(who.jobs):
             return Decision(None, memory, because=())
         market = self._market(view, who, memory.pace)
-        gpus = _for_sale(view, who) if self.share else pool.gpus
+        # Where some stay, two may share a GPU of which one stays: those are not for sale twice.
+        gpus = pool.gpus if view.all_preemptible or not self.share else _for_sale(view, who)
         sale = sell_shared(view, market, gpus) if self.share else sell_alone(market, gpus)
         draft = arrange(view, sale.units, market.stakes(), named=self.share, moves=self.preempt)
         waits = len(draft.placed) < len(view.running) + len(view.waiting)
@@ -150,6 +155,9 @@ class Dovetail:
     def _market(self, view: View, who: Contenders, pace: Pace) -> Market:
         left_s, best = self._left_s(view, who.jobs), speeds_of(who)
         weights = weights_of(view, who, left_s, best, self.order_power)
+        if self.patience_s:
+            age_s = view.now - view.jobs.submit_s[who.jobs]
+            weights = weights * np.maximum(age_s / self.patience_s, 1.0)
         held = np.minimum(np.maximum(who.held, who.low), best.shape[1] - 1)
         rate = best[np.arange(len(held)), held]
         rate = np.where(np.isfinite(rate) & (rate > 0), rate, 1.0)

@@ -79,12 +79,12 @@ def _units(who: Contenders, gpus: Ints) -> list[Unit]:
 def sell_shared(view: View, market: Market, gpus: int) -> Sold:
     """Returns the units of a sale in which two jobs may buy GPUs together."""
     who = market.who
-    rows = _may_share(view, market)
+    values = market.values
+    rows = _may_share(view, market, values)
     if len(rows) < 2:
         return sell_alone(market, gpus)
     partner, now = _as_they_share(view, market, rows)
     held = _held_alone(who.held, rows, partner, now)
-    values = market.values
     making = at_held(values, held)
     making[rows] = now
     priced = with_hysteresis(values, held, grow=market.grow, saved=making * market.stop)
@@ -101,18 +101,17 @@ def sell_shared(view: View, market: Market, gpus: int) -> Sold:
         now,
         who.held[rows],
         partner,
+        _wishes(view, who.jobs[rows]),
         held[rows] == who.held[rows],
         market.stop[rows],
         market.grow[rows],
     )
     pairs = values_of_pairs(tables, candidates)
-    fresh = partner[:, None] != np.arange(len(rows))[None, :]
-    pairs.values[_kept_apart(view, who.jobs[rows]) & fresh] = -np.inf
     counts = np.arange(priced.shape[1])
     price = sale.price
     for _ in range(ROUNDS):
         apart = (priced[rows] - price * counts).max(axis=1)
-        chosen = matched(pairs.values, tables.counts, apart, price, fresh)
+        chosen = matched(pairs.values, tables.counts, apart, price, partner)
         buyers = _with_pairs(priced, rows, pairs.values, tables.counts, chosen)
         sale = sell(buyers, gpus)
         total = _total(buyers, sale)
@@ -134,35 +133,35 @@ def _total(values: Floats, sale: Sale) -> float:
     return float(values[np.arange(len(values)), sale.gpus].sum())
 
 
-def _may_share(view: View, market: Market) -> Ints:
+def _may_share(view: View, market: Market, values: Floats) -> Ints:
     """Returns the rows of the jobs among which pairs are looked for."""
     who = market.who
     may = view.jobs.shareable[who.jobs] & view.jobs.preemptible[who.jobs]
     rows = np.flatnonzero(may)
     if len(rows) <= CANDIDATES_MAX:
         return rows
-    counts = np.maximum(np.arange(market.values.shape[1]), 1)
-    most = (market.values[rows] / counts).max(axis=1)
+    counts = np.maximum(np.arange(values.shape[1]), 1)
+    most = (values[rows] / counts).max(axis=1)
     # Those that share already come first, so that no pair is parted for want of room here.
     most[_shares_now(view, who.jobs[rows])] = np.inf
     return np.sort(rows[np.argsort(-most, kind="stable")[:CANDIDATES_MAX]])
 
 
 def _shares_now(view: View, jobs: Ints) -> Bools:
-    running, company = view.running, view.plan.occupancy.company
-    return np.array([j in running and len(company(running[j])) > 1 for j in jobs.tolist()], bool)
+    named = view.plan.occupancy.named.values()
+    crowded = {job for sharing in named if len(sharing) > 1 for job in sharing}
+    return np.isin(jobs, np.array(sorted(crowded), np.int64))
 
 
-def _kept_apart(view: View, jobs: Ints) -> Bools:
-    """Returns which jobs may not use the same nodes: pairs are placed as one of the two asks."""
+def _wishes(view: View, jobs: Ints) -> Ints:
+    """Returns a number for the nodes that each job may use: pairs are placed as one of them asks."""
     wishes: dict[tuple[object, ...], int] = {}
     rows: list[int] = []
     for job in jobs.tolist():
         shape = view.shape(job)
         wish = shape.gpu_type, shape.groups, shape.topology, shape.avoided
         rows.append(wishes.setdefault(wish, len(wishes)))
-    group = np.array(rows)
-    return np.asarray(group[:, None] != group[None, :])
+    return np.array(rows, np.int64)
 
 
 def _as_they_share(view: View, market: Market, rows: Ints) -> tuple[Ints, Floats]:

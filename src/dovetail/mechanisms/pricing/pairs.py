@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.core.job import Bools, Floats, Ints
-from dovetail.mechanisms.pricing.pair_rates import OTHER_WAY, STEPS, PairRates
+from dovetail.mechanisms.pricing.pair_rates import OTHER_WAY, PairRates
 
 WORTH = 0.02
 """A pair must be worth more by this share than its two jobs apart."""
@@ -22,7 +22,7 @@ class Candidates(NamedTuple):
 
     `weights` are per solo second; `now` is what each makes of its GPUs as it runs, 0 if it waits;
     `held` are these GPUs, `partner` the candidate beside it, -1 for none; of two that share only
-    one `keeps` the GPUs if they part. `stop` and `grow` are the shares of `now`, and of what more
+    one `keeps` the GPUs if they part. Those with other nodes to `wish` for may not share newly. `stop` and `grow` are the shares of `now`, and of what more
     GPUs gain, that a change costs.
     """
 
@@ -34,13 +34,14 @@ class Candidates(NamedTuple):
     now: Floats
     held: Ints
     partner: Ints
+    wish: Ints
     keeps: Bools
     stop: Floats
     grow: Floats
 
 
 class PairValues(NamedTuple):
-    """What pairs make of GPUs: `values` and the best `variant` of steps [jobs, jobs, counts]."""
+    """What pairs i < j make of GPUs: `values` and the best `variant` of steps [jobs, jobs, counts]."""
 
     values: Floats
     variant: Ints
@@ -51,66 +52,27 @@ def values_of_pairs(tables: PairRates, who: Candidates) -> PairValues:
 
     What a change costs them is taken off.
     """
-    rates = tables.rates[:, who.kinds[:, None], who.kinds[None, :]]
-    mine = rates * who.weights[None, :, None, None]
-    both = np.empty_like(mine)
-    for variant in range(len(STEPS)):
-        both[variant] = mine[variant] + mine[OTHER_WAY[variant]].transpose(1, 0, 2)
-    both[rates <= 0] = -np.inf
-    variant = both.argmax(axis=0)
-    best = both.max(axis=0)
-    low = np.maximum(who.low[:, None], who.low[None, :])
-    cap = np.minimum(who.cap[:, None], who.cap[None, :])
-    counts = tables.counts
-    usable = (counts >= low[:, :, None]) & (counts <= cap[:, :, None])
-    best = np.where(usable, best, -np.inf)
-    diagonal = np.arange(len(who.rows))
-    best[diagonal, diagonal] = -np.inf
-    return PairValues(_less_changes(best, counts, who), variant)
+    from dovetail.mechanisms.pricing.pairs_compiled import pair_values
 
-
-def _less_changes(best: Floats, counts: Ints, who: Candidates) -> Floats:
-    """Takes off what it costs that jobs grow or move, and adds what it saves that they stay.
-
-    The GPUs are those of the job that makes more of its own, unless the two share already.
-    """
-    saved = who.now * who.stop
-    together = who.partner[:, None] == np.arange(len(who.rows))[None, :]
-    own = np.where(who.keeps, saved, 0.0)
-    anchored = np.maximum(own[:, None], own[None, :])
-    bonus = np.where(together, saved[:, None] + saved[None, :], anchored)
-    first = own[:, None] >= own[None, :]
-    held = np.where(first, who.held[:, None], who.held[None, :])
-    now = np.where(first, who.now[:, None], who.now[None, :])
-    now = np.where(together, who.now[:, None] + who.now[None, :], now)
-    grow = np.where(first, who.grow[:, None], who.grow[None, :])
-    grows = (counts > held[:, :, None]) & (held > 0)[:, :, None] & np.isfinite(best)
-    gain = np.where(grows, np.maximum(best - now[:, :, None], 0.0), 0.0)
-    return np.asarray(best - gain * grow[:, :, None] + bonus[:, :, None])
+    return PairValues(*pair_values(tables.rates, np.array(OTHER_WAY), tables.counts, who))
 
 
 def matched(
-    pairs: Floats, counts: Ints, apart: Floats, price: float, fresh: Bools
+    pairs: Floats, counts: Ints, apart: Floats, price: float, partner: Ints
 ) -> list[tuple[int, int]]:
     """Returns disjoint pairs by the largest gain at a price.
 
     `pairs` [jobs, jobs, counts]; `apart` is what each job gains at the price by itself. Pairs that
-    do not share yet (`fresh`) must gain more than `WORTH` of what they are worth apart.
+    do not share yet must gain more than `WORTH` of what they are worth together.
     """
-    together = (pairs - price * counts).max(axis=2)
-    alone = apart[:, None] + apart[None, :]
-    gain = together - alone
-    worth = np.abs(np.where(np.isfinite(together), together, 0.0))
-    gain = np.where(gain > WORTH * worth * fresh, gain, -np.inf)
-    upper = np.triu_indices(len(apart), 1)
-    order = np.argsort(-gain[upper], kind="stable")
-    taken: set[int] = set()
+    from dovetail.mechanisms.pricing.pairs_compiled import gains
+
+    first, second, gain = gains(pairs, counts, apart, price, partner, WORTH)
+    order = np.argsort(-gain, kind="stable")
+    taken = bytearray(len(apart))
     found: list[tuple[int, int]] = []
-    for at in order.tolist():
-        i, j = int(upper[0][at]), int(upper[1][at])
-        if not np.isfinite(gain[i, j]):
-            break
-        if i not in taken and j not in taken:
-            taken |= {i, j}
+    for i, j in zip(first[order].tolist(), second[order].tolist(), strict=True):
+        if not (taken[i] or taken[j]):
+            taken[i] = taken[j] = 1
             found.append((i, j))
     return found
