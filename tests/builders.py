@@ -19,6 +19,7 @@ from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable, Labels
 from dovetail.core.messages import Ended, Fact, Started, Stopped
+from dovetail.core.placement import Placement, Spans
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy, parse_policy
 from dovetail.core.switching import Switching
@@ -253,6 +254,7 @@ class Stage:
         *,
         placing: str = "",
         physics: Physics | None = None,
+        switching: str = "none",
     ) -> None:
         self.policy = policy_of(policy)
         self.trace = trace_of(*rows)
@@ -264,6 +266,7 @@ class Stage:
             physics=physics or linear_physics(jobs),
             forecast=parse_forecast("known", self.trace, 0),
             placing=Placing.parse(placing),
+            switching=Switching.parse(switching),
         )
         for job in range(len(rows)):
             self.state.arrive(job)
@@ -280,8 +283,8 @@ class Stage:
         show(self.view, now=now)
         return self
 
-    def run_jobs(self, *placed: tuple[int, tuple[tuple[int, int], ...]]) -> Stage:
-        """Places jobs on spans as if a policy had."""
+    def run_jobs(self, *placed: tuple[int, Placement | Spans]) -> Stage:
+        """Places jobs as if a policy had."""
         draft = self.view.plan.draft()
         for job, spans in placed:
             draft.place(job, spans)

@@ -17,11 +17,7 @@ Told = tuple[float, tuple[float, ...]]
 """A length, and the numbers of its distribution; () of one that is a single number."""
 
 
-<<<<<<<< HEAD:src/dovetail/control/forecast_lengths.py
-class ForecastLengths:
-========
 class BelievedLengths:
->>>>>>>> dist:src/dovetail/control/believed_lengths.py
     """The `mean_s` of each job; some have a row in `distributions` while they have not ended."""
 
     def __init__(self, jobs: int) -> None:

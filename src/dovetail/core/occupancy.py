@@ -256,16 +256,29 @@ class Occupancy:
         """
         if self.islands is None or placement.gpu_ids or not placement.gpu_part:
             return placement
+        return replace(placement, gpu_ids=self.names_on(job, placement.spans, before))
+
+    def names_on(
+        self, job: int, spans: Spans, before: Placement | None
+    ) -> tuple[tuple[int, ...], ...]:
+        """Returns names for the GPUs of a job: those of `before` that are free, then idle ones.
+
+        With islands they are of as few as can be; a job that asks for an island lies in one first.
+        """
         own = set() if before is None else set(before.named())
         near = is_island(self.jobs.topology[job])
         left = {}
-        for node, count in _merged(placement.spans):
+        for node, count in _merged(spans):
             if not 0 <= node < len(self.free) or self.free[node] < count:
                 raise IllegalPlan(self._shortage(job, node, count))
             there = [gpu for at, gpu in own if at == node]
             idle = self._idle(node) if not self.cluster.closed_gpus else self._idle_to(node, there)
-            left[node] = list(self.islands.chosen(node, count, idle, there, near=near))
-        return replace(placement, gpu_ids=_dealt(placement.spans, left))
+            if self.islands is not None:
+                left[node] = list(self.islands.chosen(node, count, idle, there, near=near))
+            else:
+                ranked = sorted(idle, key=lambda gpu: (gpu not in there, gpu))
+                left[node] = sorted(ranked[:count])
+        return _dealt(spans, left)
 
     def _idle_to(self, node: int, own: list[int]) -> Iterator[int]:
         """Yields the GPUs of a node that a job may hold which has its `own` there already."""

@@ -3,7 +3,8 @@
 In order of submission each job gets its least share; a job that does not fit is skipped. Then, one
 at a time, a GPU goes to the elastic job with the largest drop in remaining time, `left/p(c) -
 left/p(c+1)`, while any drop is above zero, up to each job's limit. Decided anew at every event, as
-in the study of AFS, or each `interval` seconds, as the original does (600 s).
+in the study of AFS, or each `interval` seconds, as the original does (600 s). With
+`packing=defragment` spread jobs are brought together where that pays.
 
 Source: Optimus (EuroSys 2018) section 4.1, workers only; AFS section 5.1; ALGORITHMS section 6.
 Knows: length and scaling, both taken as exact. Stops running jobs: yes.
@@ -25,6 +26,12 @@ from dovetail.core.resizing import reshare
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.budget import admitted_within
 from dovetail.mechanisms.elastic.by_count import by_submission, pool_gpus
+from dovetail.mechanisms.elastic.defragmenting import (
+    DEFRAGMENT,
+    SPREAD,
+    check_packing,
+    defragmented,
+)
 from dovetail.mechanisms.elastic.marginal_shares import grown
 from dovetail.mechanisms.elastic.shares import waits
 
@@ -35,6 +42,7 @@ class Optimus:
     """Greedy marginal gain in remaining time; elastic and preemptive. `interval` in seconds."""
 
     interval: float = 0.0
+    packing: str = SPREAD
 
     knows: ClassVar[frozenset[str]] = frozenset({"length", "scaling"})
     powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "resize"})
@@ -44,6 +52,7 @@ class Optimus:
     def __post_init__(self) -> None:
         if self.interval:
             check_period("interval", self.interval)
+        check_packing(self.packing)
 
     def decide(self, view: View, memory: object) -> Decision:
         """Computes all shares anew; between two intervals nothing changes."""
@@ -53,6 +62,8 @@ class Optimus:
             return Decision(memory=due_s, wake_at=due_s)
         jobs, shares = self._shares(view)
         draft = reshare(view, dict(zip(jobs.tolist(), shares.tolist(), strict=True)))
+        if self.packing == DEFRAGMENT:
+            draft = defragmented(view, draft)
         because = waits(view, draft)
         if not self.interval or not (draft.placed or view.waiting):
             return Decision(draft, memory=memory, because=because)

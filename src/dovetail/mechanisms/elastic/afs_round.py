@@ -1,7 +1,8 @@
 """One round of elastic sharing with the options common to the AFS policies.
 
-`packing`: shares are numbers of GPUs anywhere (`none`), or parts of machines and whole machines
-whose jobs do not share the network (`network`). `estimates`: throughput is known from the start
+`packing`: shares are numbers of GPUs anywhere (`none`), or likewise with spread jobs brought
+together where that pays (`defragment`), or parts of machines and whole machines whose jobs do not
+share the network (`network`). `estimates`: throughput is known from the start
 (`exact`), or measured while a job runs (`overestimate`, for `measure_s` each time).
 """
 
@@ -18,6 +19,7 @@ from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.budget import Pool, cut_to_limits, pool_of
+from dovetail.mechanisms.elastic.defragmenting import DEFRAGMENT, check_packing, defragmented
 from dovetail.mechanisms.elastic.estimation import Measured, believed, next_report_s, remeasured
 from dovetail.mechanisms.elastic.network_packing import machine_pool, packed
 from dovetail.mechanisms.elastic.rotation import NO_TURNS, Rotation, next_turns
@@ -29,7 +31,6 @@ from dovetail.mechanisms.elastic.shares import (
     waits,
 )
 
-PACKING = ("none", "network")
 ESTIMATES = ("exact", "overestimate")
 
 HandOut = Callable[[Contenders, int], Ints]
@@ -45,8 +46,7 @@ class ElasticRules:
     measure_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.packing not in PACKING:
-            raise ValueError(f"packing is none or network, not '{self.packing}'")
+        check_packing(self.packing, "network")
         if self.estimates not in ESTIMATES:
             raise ValueError(f"estimates are exact or overestimate, not '{self.estimates}'")
         check_period("measure-s", self.measure_s)
@@ -80,7 +80,7 @@ class ElasticRules:
         if self.estimates == "overestimate":
             who = believed(view, pool, who, measured)
         gpus = pool.gpus
-        if served is not None and self.packing == "none":
+        if served is not None and self.packing != "network":
             # Jobs on draining nodes may hold more than the pool: they keep their least shares.
             gpus = max(gpus, int(who.low.sum()))
         shares = hand_out(who, gpus)
@@ -90,7 +90,8 @@ class ElasticRules:
             shares = hand_out(who, gpus)
         if self.packing == "network":
             return packed(view, pool, who, shares)
-        return drafted(view, who, shares)
+        draft = drafted(view, who, shares)
+        return defragmented(view, draft) if self.packing == DEFRAGMENT else draft
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 `requested`: every job runs on its requested GPUs. `peak`: an elastic job runs on the fewest GPUs on
 which it is fastest, or waits (the `-max` policies: AFS section 5.2, Figure 6). `left-over`: jobs
 run at the requested sizes, and GPUs that no waiting job can use go to running elastic jobs (the
-`-e` policies: AFS section 5.5; the idea is Carbyne's).
+`-e` policies: AFS section 5.5; the idea is Carbyne's), spread ones brought together where that pays
+if so wanted (`packing=defragment`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.budget import admitted_within, limits, limits_tenants
 from dovetail.mechanisms.elastic.by_count import by_key, place_whole, pool_gpus
+from dovetail.mechanisms.elastic.defragmenting import (
+    DEFRAGMENT,
+    SPREAD,
+    check_packing,
+    defragmented,
+)
 from dovetail.mechanisms.elastic.marginal_shares import grown, speeds
 from dovetail.mechanisms.elastic.shares import waits, widest
 
@@ -43,6 +50,7 @@ class RankedPolicy:
 
     bypass: str = "skip"
     sizes: str = REQUESTED
+    packing: str = SPREAD
 
     initial: ClassVar[None] = None
     key: ClassVar[Key]
@@ -52,6 +60,9 @@ class RankedPolicy:
     def __post_init__(self) -> None:
         check_bypass(self.bypass)
         check_sizes(self.sizes)
+        check_packing(self.packing)
+        if self.packing != SPREAD and self.sizes != LEFT_OVER:
+            raise ValueError(f"packing={self.packing} goes with sizes={LEFT_OVER} only")
 
     @property
     def knows(self) -> frozenset[str]:
@@ -76,6 +87,8 @@ class RankedPolicy:
     def decide(self, view: View, memory: object) -> Decision:
         """Ranks waiting and running jobs and stops running jobs that no longer fit."""
         draft, because = rank_at(view, self.sizes, type(self).key, self.bypass)
+        if self.packing == DEFRAGMENT:
+            draft = defragmented(view, draft)
         return Decision(draft, because=because)
 
 

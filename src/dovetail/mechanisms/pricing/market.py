@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.algorithms.gpu_price import Sale, sell
+from dovetail.core.defragmentation import Stake
 from dovetail.core.job import Bools, Floats, Ints
-from dovetail.core.packing import Stake, Unit
+from dovetail.core.packing import Unit
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.shares import Contenders
 from dovetail.mechanisms.pricing.pair_rates import STEPS, pair_rates_of
