@@ -205,7 +205,7 @@ def test_memory_is_a_plain_immutable_value() -> None:
 
 @pytest.mark.parametrize("words", ["order-power=1.5", "preempt=false,resize=false,share=false"])
 def test_parameters_that_make_no_sense_are_refused(words: str) -> None:
-    with pytest.raises(Exception, match="order-power|sjf or backfill"):
+    with pytest.raises(Exception, match=r"order-power|sjf or backfill"):
         parse_policy(f"dovetail:{words}")
 
 
