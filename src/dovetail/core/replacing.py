@@ -1,9 +1,9 @@
 """`dataclasses.replace` for values with many fields that are replaced often.
 
 NOTE: the standard one looks at each field and calls `__init__`, which sets each through
-`object.__setattr__`. To start a job replaces values of some 40 fields eight times, and a decision
-that fills an empty cluster starts thousands: with this they take a quarter less CPU time
-(`python -m benchmarks.many_nodes`).
+`object.__setattr__`. The controller replaces values of some 40 fields eight times to start a job,
+and starts thousands when it fills an empty cluster. This takes 0.2 to 0.4 of the time for a copy
+(`timeit`, for StartWorker and JobRecord).
 """
 
 from __future__ import annotations
