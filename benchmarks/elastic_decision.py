@@ -5,7 +5,8 @@ Run:  python -m benchmarks.elastic_decision [--gpus 10000] [--jobs 2000] [--poli
 Elastic jobs of the AFS models, which may share GPUs, arrive at once until some 2,000 are there;
 from then on they arrive as fast as they end. Each row times the decisions from then on, at each
 arrival and at each end, in CPU time, so that other programs do not count; the first, which loads
-the compiled kernels, is left out."""
+the compiled kernels, is left out.
+"""
 
 from __future__ import annotations
 

@@ -144,8 +144,7 @@ class _Packer:
         self._settle(unit, after)
 
     def _is_settled(self, unit: Unit, where: Placement) -> bool:
-        """Returns whether a unit is one job that runs as it shall."""
-        # NOTE: most are, in large runs, and to place them anew costs most of a decision.
+        """Returns whether a unit is one job that runs as it shall; in large runs most are."""
         if len(unit.jobs) > 1 or not (where.gpu_ids or not self._names(unit)):
             return False
         return not unit.steps or unit.steps[0] == where.accumulation_steps

@@ -155,7 +155,7 @@ def _shares_now(view: View, jobs: Ints) -> Bools:
 
 
 def _wishes(view: View, jobs: Ints) -> Ints:
-    """Returns a number for the nodes that each job may use: a pair goes where one of it asks."""
+    """Returns a number for the nodes each job may use: pairs are placed as one of them asks."""
     wishes: dict[tuple[object, ...], int] = {}
     rows: list[int] = []
     for job in jobs.tolist():

@@ -22,8 +22,8 @@ class Candidates(NamedTuple):
 
     `weights` are per solo second; `now` is what each makes of its GPUs as it runs, 0 if it waits;
     `held` are these GPUs, `partner` the candidate beside it, -1 for none; of two that share only
-    one `keeps` the GPUs if they part. Those with other nodes to `wish` for may not share newly.
-    `stop` and `grow` are the shares of `now`, and of what more GPUs gain, that a change costs.
+    one `keeps` the GPUs if they part. Those that `wish` for other nodes may not share newly. `stop`
+    and `grow` are the shares of `now`, and of what more GPUs gain, that a change costs.
     """
 
     rows: Ints
@@ -41,7 +41,7 @@ class Candidates(NamedTuple):
 
 
 class PairValues(NamedTuple):
-    """What pairs i < j make of GPUs: `values`, best `variant` of steps [jobs, jobs, counts]."""
+    """What pairs i < j make of GPUs, and the best `variant` of steps [jobs, jobs, counts]."""
 
     values: Floats
     variant: Ints
