@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
@@ -23,7 +22,7 @@ from dovetail.core.gpu_parts import OpenGpus, thousandths
 from dovetail.core.islands import Islands, is_island
 from dovetail.core.job import JobTable, Shape
 from dovetail.core.node_sets import ALL_NODES, NodeSets, demands
-from dovetail.core.placement import Placement, Spans
+from dovetail.core.placement import Placement, Spans, dealt, merged
 from dovetail.core.shapes import shapes_of
 from dovetail.core.tenant_limits import TenantLimits
 from dovetail.core.units import RELATIVE_TOLERANCE
@@ -187,7 +186,7 @@ class Occupancy:
         else:
             free, need = self.free, placement.spans
             if placement.nodes != len(need):
-                need = _merged(need)
+                need = merged(need)
             for node, count in need:
                 if not 0 <= node < len(free) or free[node] < count:
                     raise IllegalPlan(self._shortage(job, node, count))
@@ -268,17 +267,16 @@ class Occupancy:
         own = set() if before is None else set(before.named())
         near = is_island(self.jobs.topology[job])
         left = {}
-        for node, count in _merged(spans):
+        for node, count in merged(spans):
             if not 0 <= node < len(self.free) or self.free[node] < count:
                 raise IllegalPlan(self._shortage(job, node, count))
             there = [gpu for at, gpu in own if at == node]
             idle = self._idle(node) if not self.cluster.closed_gpus else self._idle_to(node, there)
-            if self.islands is not None:
-                left[node] = list(self.islands.chosen(node, count, idle, there, near=near))
+            if self.islands is None:
+                left[node] = sorted(sorted(idle, key=lambda gpu: (gpu not in there, gpu))[:count])
             else:
-                ranked = sorted(idle, key=lambda gpu: (gpu not in there, gpu))
-                left[node] = sorted(ranked[:count])
-        return _dealt(spans, left)
+                left[node] = list(self.islands.chosen(node, count, idle, there, near=near))
+        return dealt(spans, left)
 
     def _idle_to(self, node: int, own: list[int]) -> Iterator[int]:
         """Yields the GPUs of a node that a job may hold which has its `own` there already."""
@@ -299,9 +297,9 @@ class Occupancy:
                 return before.gpu_ids
         left = {node: list(self._seats_on(node, milli)) for node, _ in spans}
         if self.islands is not None:
-            for node, count in _merged(spans):
+            for node, count in merged(spans):
                 left[node] = self._in_one_island(node, count, left[node]) or left[node]
-        return _dealt(spans, left)
+        return dealt(spans, left)
 
     def _seats_on(self, node: int, part: int) -> Iterator[int]:
         """Yields the GPUs of a node that can take a part, in order of preference."""
@@ -441,7 +439,7 @@ class Occupancy:
         if not self.limits_host:
             return
         requested = int(jobs.gpus[job])
-        for node, count in _merged(placement.spans):
+        for node, count in merged(placement.spans):
             share = count / requested
             cpus, memory = self.host_free[node]
             wanted = (float(jobs.cpus[job]) * share, float(jobs.memory_bytes[job]) * share)
@@ -482,20 +480,6 @@ class Occupancy:
         if not 0 <= node < len(self.free):
             return f"job {name}: node {node} does not exist"
         return f"job {name}: wants {count} GPUs on node {node}, {self.free[node]} are free"
-
-
-def _dealt(spans: Spans, ids: Mapping[int, list[int]]) -> tuple[tuple[int, ...], ...]:
-    """Returns the GPUs of each span, from those of each node."""
-    left = {node: iter(there) for node, there in ids.items()}
-    return tuple(tuple(islice(left[node], count)) for node, count in spans)
-
-
-def _merged(spans: Spans) -> Spans:
-    """Returns spans with each node once."""
-    need: dict[int, int] = {}
-    for node, count in spans:
-        need[node] = need.get(node, 0) + count
-    return tuple(need.items())
 
 
 def shapes_on(occupancy: Occupancy) -> tuple[list[int], tuple[Shape, ...]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.gpu_parts import exact_sum
@@ -149,3 +150,17 @@ class Placement:
         for (node, _), ids in zip(self.spans, self.gpu_ids, strict=True):
             for gpu in ids:
                 yield node, gpu
+
+
+def dealt(spans: Spans, ids: Mapping[int, list[int]]) -> tuple[tuple[int, ...], ...]:
+    """Returns the GPUs of each span, from those of each node."""
+    left = {node: iter(there) for node, there in ids.items()}
+    return tuple(tuple(islice(left[node], count)) for node, count in spans)
+
+
+def merged(spans: Spans) -> Spans:
+    """Returns spans with each node once."""
+    need: dict[int, int] = {}
+    for node, count in spans:
+        need[node] = need.get(node, 0) + count
+    return tuple(need.items())
