@@ -74,7 +74,8 @@ class _Repair:
         spread = [unit for unit in self.units if self._gains_on_few_nodes(unit)]
         if not spread:
             return
-        start, best = self.draft.savepoint(), Layout((0.0, {}))
+        start = self.draft.savepoint()
+        best: Layout = (0.0, {})
         for groups in ([[unit] for unit in spread], [self._together(spread)]):
             tried = self._tried(groups)
             best = tried if tried[0] > best[0] else best
