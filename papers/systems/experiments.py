@@ -128,6 +128,8 @@ def _heard(belief: str, policy: Policy) -> str:
 PACKAGE = "dovetail.policies."
 LEFT_OUT = ("no-op", "ticked", "heavy-edge", "slurm", "tenancy")
 """Does nothing; wraps any policy; as it stands, the same as its preset wcs-subtime."""
+NEWER = ("dovetail", "serverfilling", "serverfilling-gittins", "serverfilling-srpt", "sia")
+"""Came after these tables were played; their own pages compare them."""
 BASELINE = "srtf"
 POLLUX = "pollux:population=20,generations=20"
 """NOTE: it searches a smaller population for fewer generations than its authors' (100 and 100),
@@ -182,7 +184,7 @@ def powers_class(powers: frozenset[str]) -> str:
 def systems() -> list[System]:
     """Returns all that is compared: every policy of the package, with its default parameters."""
     ours = (name for name, cls in registered().items() if cls.module.startswith(PACKAGE))
-    texts = {name: name for name in ours if name not in LEFT_OUT}
+    texts = {name: name for name in ours if name not in (*LEFT_OUT, *NEWER)}
     texts |= {"gimbal(lucid)": texts.pop("gimbal"), **WRAPPED, **UNTICKED, "pollux": POLLUX}
     return [System(name, text) for name, text in texts.items()]
 

@@ -272,11 +272,15 @@ class Occupancy:
                 raise IllegalPlan(self._shortage(job, node, count))
             there = [gpu for at, gpu in own if at == node]
             idle = self._idle(node) if not self.cluster.closed_gpus else self._idle_to(node, there)
-            if self.islands is not None:
-                left[node] = list(self.islands.chosen(node, count, idle, there, near=near))
+            if self.islands is None:
+                left[node] = sorted(sorted(idle, key=lambda gpu: (gpu not in there, gpu))[:count])
             else:
+<<<<<<< HEAD
                 ranked = sorted(idle, key=lambda gpu: (gpu not in there, gpu))
                 left[node] = sorted(ranked[:count])
+=======
+                left[node] = list(self.islands.chosen(node, count, idle, there, near=near))
+>>>>>>> pack16
         return dealt(spans, left)
 
     def _idle_to(self, node: int, own: list[int]) -> Iterator[int]:
