@@ -275,12 +275,7 @@ class Occupancy:
             if self.islands is None:
                 left[node] = sorted(sorted(idle, key=lambda gpu: (gpu not in there, gpu))[:count])
             else:
-<<<<<<< HEAD
-                ranked = sorted(idle, key=lambda gpu: (gpu not in there, gpu))
-                left[node] = sorted(ranked[:count])
-=======
                 left[node] = list(self.islands.chosen(node, count, idle, there, near=near))
->>>>>>> pack16
         return dealt(spans, left)
 
     def _idle_to(self, node: int, own: list[int]) -> Iterator[int]:
