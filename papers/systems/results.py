@@ -72,17 +72,23 @@ class SystemsExperiment(Experiment):
 
     def runs(self) -> list[Playable]:
         """Returns every run, the slow ones first."""
-        slow = [s.name for s in self.systems if s.is_slow]
-        fast = [s.name for s in self.systems if not s.is_slow]
-        hosts = (BASE, EXCLUSIVE_HOST)
-        runs: list[Playable] = [r for n in slow for h in hosts for r in self._runs(n, options=h)]
-        runs += [run for name in fast for run in self._runs(name, options=EXCLUSIVE_HOST)]
-        runs += [run for load in self.loads for name in fast for run in self._runs(name, load=load)]
+        runs: list[Playable] = [*self._main_runs()]
         powers = dict.fromkeys(powers_of(s.policy) for s in self.systems if judges(s.policy))
         runs += [SystemBound(w, p) for p in powers for w in self._workloads(self.seeds)]
         claimed = dict.fromkeys(name for claim in CLAIMS for name in (claim.better, claim.worse))
         runs += [run for v in self.variants for name in claimed for run in self._varied(name, v)]
         return runs
+
+    def _main_runs(self) -> list[SystemRun]:
+        """Returns the runs of all systems at all loads and in both readings of the host."""
+        slow = [s.name for s in self.systems if s.is_slow]
+        fast = [s.name for s in self.systems if not s.is_slow]
+        hosts = (BASE, EXCLUSIVE_HOST)
+        runs = [run for name in slow for host in hosts for run in self._runs(name, options=host)]
+        runs += [run for name in fast for run in self._runs(name, options=EXCLUSIVE_HOST)]
+        return runs + [
+            r for load in self.loads for name in fast for r in self._runs(name, load=load)
+        ]
 
     def _workloads(self, seeds: int, load: float = HEAVY, source: str = "") -> list[WindowWorkload]:
         """Returns the workloads, those of one window after one another."""

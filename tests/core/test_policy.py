@@ -39,11 +39,11 @@ assert dovetail.policies
         ("tiresias:thresholds=0.1", "tiresias:thresholds=0.1,inside=submission,bypass=skip"),
         (
             "gittins:delta=1e-07,samples-min=5",
-            "gittins:delta=1e-07,step=2,samples-min=5,bypass=skip",
+            "gittins:delta=1e-07,step=2,samples-min=5,bypass=skip,size-estimates=false",
         ),
         (
             "gittins:delta=1234567.125",
-            "gittins:delta=1234567.125,step=2,samples-min=30,bypass=skip",
+            "gittins:delta=1234567.125,step=2,samples-min=30,bypass=skip,size-estimates=false",
         ),
         ("backfill", "backfill"),
     ],

@@ -262,6 +262,9 @@ class Said:
     def length_s(self, job: int, now: float) -> float:
         return self.lengths_s[job]
 
+    def distribution(self, job: int, now: float, done_s: float) -> None:
+        """A single number."""
+
     def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
         """Learns nothing."""
 

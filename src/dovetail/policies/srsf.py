@@ -28,7 +28,7 @@ PRESETS = {
     "srsf-max": Preset(
         "SRSF-max: shortest remaining service first, each elastic job on as many GPUs as it can "
         "use.",
-        {"sizes": "peak"},
+        {"sizes": "peak", "packing": "none"},
     ),
 }
 

@@ -25,7 +25,7 @@ PRESETS = {
     ),
     "srtf-max": Preset(
         "SRTF-max: shortest remaining time first, each elastic job on as many GPUs as it can use.",
-        {"sizes": "peak"},
+        {"sizes": "peak", "packing": "none"},
     ),
 }
 

@@ -329,7 +329,7 @@ def test_a_babbling_worker_and_a_deaf_one_delay_nobody(home: Path) -> None:
 
 def test_emulated_nodes_run_faster_than_time(home: Path) -> None:
     given = {"switching": "none", "physics": "linear"}
-    length_s = 10 * PATIENCE_S
+    length_s = 10 * round(PATIENCE_S)
     with Caller(home, "emulated:2x2@5000", **given) as caller:
         launch = (SyntheticSpec(length_s).command(), str(home / "jobs" / "1"), "", "")
         began_s = time.monotonic()
