@@ -10,16 +10,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import replace
 from functools import cache
-from math import ceil, inf
+from math import ceil
 from pathlib import Path
 
 import numpy as np
 
-from dovetail.core.beliefs import Batches, Physics, Speed
+from dovetail.core.beliefs import Physics, Speed
 from dovetail.core.job import JobTable
 from dovetail.core.placement import Placement
 from dovetail.core.trace import Trace
 from dovetail.physics.batches.goodput import LATE_S
+from papers.sia.measured import EpochBatches
 from tools.zoo.efficiency import EPOCHS, MOST_PER_GPU, read_trainings
 from tools.zoo.fit_placements import read_csv
 
@@ -133,24 +134,9 @@ class TableSpeed:
         return app.gain(batch, epoch) / took_s / wanted
 
 
-class TableBatches:
-    """Epochs end where the tables say; all else as the profiles say."""
-
-    def __init__(self, profiled: Batches, work: TableWork) -> None:
-        self._work = work
-        self.samples, self.most_steps = profiled.samples, profiled.most_steps
-        self.accumulated, self.workers = profiled.accumulated, profiled.workers
-
-    def phase_end_s(self, job: int, done_s: float) -> float:
-        """Returns when the epoch ends, in solo seconds; inf in the last one."""
-        ends_s = self._work.ends_s(job)
-        epoch = bisect_right(ends_s, done_s + LATE_S)
-        return ends_s[epoch] if epoch < len(ends_s) - 1 else inf
-
-
 def table_physics(profiled: Physics, work: TableWork) -> Physics:
     """Returns the truth by the tables; what policies believe stays as it is."""
-    speed, batches = TableSpeed(profiled.speed, work), TableBatches(profiled.batches, work)
+    speed, batches = TableSpeed(profiled.speed, work), EpochBatches(profiled.batches, work)
     return replace(profiled, speed=speed, batches=batches)
 
 

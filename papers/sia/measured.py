@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,14 +23,13 @@ from dovetail.core.beliefs import Batches, BestBatches, Physics, Speed
 from dovetail.core.job import Floats, Ints, JobTable
 from dovetail.core.placement import Placement
 from dovetail.core.trace import Trace
+from dovetail.physics.batches.goodput import LATE_S
 from tools.zoo.efficiency import EPOCHS, read_trainings
 from tools.zoo.fit_placements import read_csv
 
 CANDIDATES = 50
 """Batches tried, in geometric steps (goodput.py)."""
 ROUNDING = 1e-8
-LATE_S = 1e-6
-"""An epoch counts as over this much before its end: times are rounded, and it must be passed."""
 MOST_GPUS = 64
 SLOWDOWN = {"cifar10": 1.8, "ncf": 1.5}
 OTHERWISE = 1.2
@@ -330,17 +329,24 @@ class MeasuredTypeSpeed:
         return BestBatches(speed, known.batch[cut], known.steps[cut])
 
 
-class EpochBatches:
-    """Epochs end where the tables say; all else as the trace says."""
+class MeasuredEpochs(Protocol):
+    """When the epochs of jobs end."""
 
-    def __init__(self, linear: Batches, work: MeasuredWork) -> None:
-        self._work = work
-        self.samples, self.most_steps = linear.samples, linear.most_steps
-        self.accumulated, self.workers = linear.accumulated, linear.workers
+    def ends_s(self, job: int) -> list[float]:
+        """Returns when each epoch ends, in solo seconds."""
+
+
+class EpochBatches:
+    """Epochs end where the tables say; all else as other `Batches` say."""
+
+    def __init__(self, others: Batches, epochs: MeasuredEpochs) -> None:
+        self._epochs = epochs
+        self.samples, self.most_steps = others.samples, others.most_steps
+        self.accumulated, self.workers = others.accumulated, others.workers
 
     def phase_end_s(self, job: int, done_s: float) -> float:
         """Returns when the epoch ends, in solo seconds; inf in the last one."""
-        ends_s = self._work.ends_s(job)
+        ends_s = self._epochs.ends_s(job)
         epoch = bisect_right(ends_s, done_s + LATE_S)
         return ends_s[epoch] if epoch < len(ends_s) - 1 else inf
 

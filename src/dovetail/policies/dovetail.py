@@ -2,15 +2,16 @@
 
 After every arrival and end all GPUs are sold anew. A job values n GPUs at its speed on them times
 its weight, which is larger for short jobs and for jobs that use GPUs well. The next GPUs go to the
-largest gain per GPU, over jumps of any size; the last gain is the price. Two jobs buy together
-where they are worth more on shared GPUs, at that price, than apart. What a change costs is taken
-off its gain over the time until the next event is expected. Jobs stay where they are, or whole
-nodes are packed anew, whichever is worth more.
+largest gain per GPU, over jumps of any size. The price is the gain per GPU of the best jump that
+found no room. Two jobs buy together where they are worth more on shared GPUs, at that price, than
+apart. What a change costs is taken off its gain over the time until the next event is expected.
+Jobs stay where they are, or whole nodes are packed anew, whichever is worth more.
 
-If nobody is elastic this is SRTF; if nobody may be stopped or resized, SJF-BSBF. `order-power` is
-how strongly short jobs go first. `lengths=false` goes by attained progress instead of lengths.
-`preempt`, `resize` and `share` take or leave these powers. With `patience-s` a job counts for more
-by its age over that time, so that none waits for ever behind shorter ones; 0 is never.
+If no job is elastic or shareable this is SRTF; if lengths are known and no job may be stopped,
+SJF-BSBF. `order-power` is how strongly short jobs go first. `lengths=false` goes by attained
+progress instead of lengths. `preempt=false`, `resize=false` and `share=false` take these powers
+away. With `patience-s` the weight of a job grows with its age over that time, so that no job
+starves behind shorter ones; 0 switches this off.
 
 Source: docs/policies/dovetail.md. Knows: lengths (unless told not to), scaling, interference,
 memory. Stops running jobs: yes, if that gains more than it costs.
@@ -47,9 +48,11 @@ OUTBID = "Outbid"
 LEAST_DONE_S = 60.0
 """Without lengths a job counts as having as long left as it has run, and at least this long."""
 SHORTEST_HORIZON_S = 1.0
+"""A decision counts as standing for at least this long."""
 NEVER_STOPS = 1e9
 """How many times what it makes of its GPUs a job counts for that may not be stopped."""
 LEAST_LEFT_S = 1e-6
+"""A job with less than this left has outlived its forecast."""
 OUTLIVED = 0.5
 """A job that has outlived its forecast has this share of its progress left."""
 

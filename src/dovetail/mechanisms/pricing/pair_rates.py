@@ -21,7 +21,7 @@ STEPS = ((1, 1), (1, 2), (2, 1))
 OTHER_WAY = (0, 2, 1)
 """The variant of `STEPS` seen from the other job."""
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""The numbers of GPUs at which pairs are looked at, beside those that their jobs ask for."""
+"""The numbers of GPUs on which two jobs may share. A rigid job of another size gets no partner."""
 
 
 class PairRates:
