@@ -5,10 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from builders import Row, trace_of
+from builders import Row, Stage, trace_of
 from dovetail.core.beliefs import SizedJob
 from dovetail.core.cluster import GIB, Cluster, NodeGroup
 from dovetail.core.view import Changes
+from dovetail.mechanisms.elastic.budget import pool_of
+from dovetail.mechanisms.elastic.shares import contenders
+from dovetail.mechanisms.pricing.costs import costs_of
 from dovetail.mechanisms.pricing.pace import NO_PACE
 from dovetail.mechanisms.pricing.pair_rates import OTHER_WAY, STEPS, PairRates
 from dovetail.mechanisms.pricing.pairs import Candidates, matched, values_of_pairs
@@ -34,6 +37,18 @@ def test_a_job_that_runs_loses_by_growing_and_by_being_stopped() -> None:
 def test_what_a_job_makes_of_gpus_that_it_cannot_use_is_nothing() -> None:
     values = np.array([[0, NO, 3.0], [0, 1.0, 2.0]])
     assert at_held(values, np.array([1, 9])).tolist() == [0, 2]
+
+
+def test_a_change_costs_what_the_switching_of_the_run_or_the_restart_of_the_job_does() -> None:
+    elastic = Row(1, 100, elastic=True, min_gpus=1, max_gpus=4)
+    rows = elastic, Row(1, 100), Row(1, 100, elastic=True, min_gpus=1, max_gpus=4, restart_s=70)
+    stage = Stage(rows, "dovetail:share=false", "1x4", switching="restart:30,prepared:10")
+    costs = costs_of(stage.view, contenders(stage.view, pool_of(stage.view)))
+    assert costs.stop_s.tolist() == [30, 30, 70]
+    assert costs.grow_s.tolist() == [0, 0, 70]  # none runs that could tell how long it takes
+    stage.run_jobs((0, ((0, 1),)))
+    costs = costs_of(stage.view, contenders(stage.view, pool_of(stage.view)))
+    assert costs.grow_s.tolist() == pytest.approx([10.004, 10.004, 70])
 
 
 @dataclass(frozen=True)
