@@ -40,6 +40,8 @@ FOUND_IN = {
     "a node is missed once": 24,
     "a number starts again": 2,
     "a new agent is as the one before": 2396,
+    "orders to a lost node count": 23,
+    "a report counts before the inventory": 100,
 }
 """Of each mistake a story that finds it."""
 SEARCHED = 400
