@@ -36,11 +36,11 @@ from dovetail.wire.agent import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AgentReports:
     """Passes reports to the gangs that they concern; inventories first settle the gangs.
 
-    `unfound` are jobs of an earlier controller on nodes that were not heard since.
+    It owns the unfound jobs: placed by an earlier controller on nodes that were not heard since.
     """
 
     jobs: LiveJobs
@@ -54,7 +54,7 @@ class AgentReports:
     publisher: StatusPublisher
     outbox: Outbox
     guard: ReportGuard
-    unfound: set[int] = field(default_factory=set)
+    _unfound: set[int] = field(default_factory=set, init=False)
 
     @property
     def monitor(self) -> NodeMonitor:
@@ -90,7 +90,7 @@ class AgentReports:
     def _is_of_unfound(self, report: AgentReport) -> bool:
         """Returns whether a gang does not know its worker yet: the inventory repeats the report."""
         said = report.started or report.ended or report.deferred or report.said
-        return said is not None and said.job in self.unfound
+        return said is not None and said.job in self._unfound
 
     # Workers.
 
@@ -214,11 +214,11 @@ class AgentReports:
 
     def _find_unfound(self) -> None:
         """Looks again for the workers of jobs that kept their place on nodes that are back now."""
-        for number in sorted(self.unfound):
+        for number in sorted(self._unfound):
             job = self.jobs.get(number)
             if job is not None and self.leases.keeps(job):
                 continue
-            self.unfound.discard(number)
+            self._unfound.discard(number)
             if job is not None and job.gang is not None and job.is_placed:
                 self._find_missing(job, job.gang)
                 self.gangs.touch(job)
@@ -227,7 +227,7 @@ class AgentReports:
         """Replaces the wanted workers of a job that no node has, or starts the job anew."""
         if self.leases.keeps(job):
             # What it has where nobody is heard is found when the node is back.
-            self.unfound.add(job.number)
+            self._unfound.add(job.number)
             return
         absent = gang.find_missing(self.tables.now)
         if absent and gang.has_lost_run():
