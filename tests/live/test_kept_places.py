@@ -1,6 +1,8 @@
-"""A plain job keeps its place on a node that is cut off: it runs on there, or ends there, once."""
+"""A job keeps its place on a node that is cut off: it runs on there, or ends there, once."""
 
 from __future__ import annotations
+
+from itertools import product
 
 import pytest
 from harness.stage import play
@@ -19,9 +21,10 @@ def tale(
     verbs: tuple[Verb, ...] = (),
     lease_s: float = 60.0,
     gpus: int = 1,
+    kind: str = "plain",
 ) -> list[str]:
-    """Plays a story with one plain job; returns what happened, checked by all the rules."""
-    job = Submission(0.0, "plain", gpus, gpus, gpus, runs_s)
+    """Plays a story with one job; returns what happened, checked by all the rules."""
+    job = Submission(0.0, kind, gpus, gpus, gpus, runs_s)
     story = Story(1, "fifo", (job,), verbs, faults, nodes=NODES, lease_s=lease_s)
     outcome = play(story)
     assert not outcome.wrong, outcome.wrong
@@ -36,34 +39,38 @@ def when(tale: list[str], what: str) -> float:
     return next(float(line.split()[0]) for line in tale if what in line)
 
 
-@pytest.mark.parametrize("node", range(NODES))
-def test_it_runs_on_through_a_cut_of_any_length_within_the_lease(node: int) -> None:
-    told = tale(Fault(20.0, "node cut off", 45.0, node=node), runs_s=90.0)
+EACH = pytest.mark.parametrize(("kind", "node"), list(product(("plain", "elastic"), range(NODES))))
+
+
+@EACH
+def test_it_runs_on_through_a_cut_of_any_length_within_the_lease(kind: str, node: int) -> None:
+    told = tale(Fault(20.0, "node cut off", 45.0, node=node), runs_s=90.0, kind=kind)
     assert starts(told) == 1 and when(told, "job 1 is COMPLETED") < 95.0
 
 
-@pytest.mark.parametrize("node", range(NODES))
-def test_an_end_that_nobody_heard_counts_when_the_node_is_back(node: int) -> None:
-    told = tale(Fault(20.0, "node cut off", 45.0, node=node), runs_s=40.0)
+@EACH
+def test_an_end_that_nobody_heard_counts_when_the_node_is_back(kind: str, node: int) -> None:
+    told = tale(Fault(20.0, "node cut off", 45.0, node=node), runs_s=40.0, kind=kind)
     assert starts(told) == 1 and when(told, "job 1 is COMPLETED") < 75.0
 
 
-@pytest.mark.parametrize("node", range(NODES))
-def test_it_is_found_by_a_controller_that_never_saw_the_node(node: int) -> None:
+@EACH
+def test_it_is_found_by_a_controller_that_never_saw_the_node(kind: str, node: int) -> None:
     away = Fault(20.0, "controller killed", 3.0)
     for runs_s, until_s in ((90.0, 95.0), (40.0, 75.0)):
-        told = tale(away, Fault(19.9, "node apart", 45.0, node=node), runs_s=runs_s)
+        told = tale(away, Fault(19.9, "node apart", 45.0, node=node), runs_s=runs_s, kind=kind)
         assert starts(told) == 1 and when(told, "job 1 is COMPLETED") < until_s
 
 
-@pytest.mark.parametrize("node", range(NODES))
-def test_it_starts_elsewhere_when_the_node_is_lost(node: int) -> None:
-    told = tale(Fault(20.0, "node cut off", 900.0, node=node), runs_s=300.0, lease_s=30.0)
+@EACH
+def test_it_starts_elsewhere_when_the_node_is_lost(kind: str, node: int) -> None:
+    cut = Fault(20.0, "node cut off", 900.0, node=node)
+    told = tale(cut, runs_s=300.0, lease_s=30.0, kind=kind)
     on_it = starts(told) == 2
     assert on_it or starts(told) == 1
     if on_it:
         again_s = [float(line.split()[0]) for line in told if " starts on " in line][1]
-        assert when(told, "ends with -") < again_s < 110.0
+        assert when(told, "worker 1/0 of generation 1 ends") < again_s < 110.0
 
 
 def test_one_of_the_three_nodes_has_it() -> None:

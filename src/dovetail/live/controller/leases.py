@@ -1,11 +1,11 @@
 """What a job may leave behind on nodes that nobody hears, and what that forbids it.
 
-A node that is down may be cut off: its workers live until its lease is over. A plain job keeps its
-place there until then. Nothing of a job may start from scratch while an older copy of it may train.
-A copy may if no worker that the controller still reaches must take part in its steps: then the job
-waits until the node is back, its lease is over, or it is gone. What is left of a job that trains on
-without the node is stranded: it makes no step, but may still write a checkpoint. So a later fresh
-start of the job gets a new lineage.
+A node that is down may be cut off: its workers live until its lease is over. A job that cannot go
+on without it keeps its place there until then. Nothing of a job may start from scratch while an
+older copy of it may train. A copy may if no worker that the controller still reaches must take part
+in its steps: then the job waits until the node is back, its lease is over, or it is gone. What is
+left of a job that trains on without the node is stranded: it makes no step, but may still write a
+checkpoint. So a later fresh start of the job gets a new lineage.
 """
 
 from __future__ import annotations
@@ -77,19 +77,25 @@ class Leases:
                 self.jobs.write(job, replace(record, nodes=nodes, stranded=stranded))
 
     def keeps(self, job: LiveJob) -> bool:
-        """Returns whether a plain job keeps its place on a node that is down and not yet lost.
+        """Returns whether a job keeps its place on a node that is down and not yet lost.
 
-        It can only wait for its processes there, or for how they ended. One that leaves does not.
+        It can only wait for its processes there, or for how they ended: a plain job for each of
+        them, one that trains if it has no others. A job that leaves does not, nor one of which
+        nothing was started there.
         """
-        if job.uses_train_protocol or not job.is_placed or self.gangs.of(job).roster.is_leaving:
+        if not job.is_placed or self.gangs.of(job).roster.is_leaving:
             return False
         on = {member.node for member in job.record.members}
-        return bool(self.monitor.awaited(on))
+        awaited = self.monitor.awaited(on.intersection(job.record.nodes))
+        if not job.uses_train_protocol:
+            return bool(awaited)
+        workers = self.gangs.of(job).roster.workers.values()
+        return len(awaited) == len(on.union(w.node for w in workers))
 
     def part_leaving(self, job: LiveJob) -> None:
-        """Makes a plain job wait that leaves a node which is down: it may still run there."""
+        """Makes a job wait that leaves a node which is down: it may still run there."""
         gang = job.gang
-        if gang is None or job.uses_train_protocol or not gang.roster.is_leaving:
+        if gang is None or not gang.roster.is_leaving:
             return
         awaited = self.monitor.awaited({w.node for w in gang.roster.workers.values()})
         for node in awaited:

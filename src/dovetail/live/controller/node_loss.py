@@ -1,8 +1,8 @@
 """What follows when a node is declared down: its jobs train on without it, or wait.
 
-A plain job on a node with a lease keeps its place: the node may only be cut off, and then its
-processes run on. When the node is back they are found where they were, or how they ended. The job
-is stopped when the node is lost: from then on nothing of it can live there.
+On a node with a lease a job that cannot go on elsewhere keeps its place: the node may only be cut
+off, and then its workers run on. When the node is back they are found as they are, or how they
+ended. The job is stopped when the node is lost: from then on nothing of it can live there.
 """
 
 from __future__ import annotations
