@@ -149,9 +149,8 @@ def _may_share(view: View, market: Market, values: Floats) -> Ints:
 
 
 def _shares_now(view: View, jobs: Ints) -> Bools:
-    named = view.plan.occupancy.named.values()
-    crowded = {job for sharing in named if len(sharing) > 1 for job in sharing}
-    return np.isin(jobs, np.array(sorted(crowded), np.int64))
+    sharing = view.plan.occupancy.sharing_jobs()
+    return np.isin(jobs, np.array(sorted(sharing), np.int64))
 
 
 def _wishes(view: View, jobs: Ints) -> Ints:
