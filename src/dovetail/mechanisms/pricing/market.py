@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dovetail.algorithms.gpu_price import Sale, sell
 from dovetail.core.defragmentation import Stake
@@ -212,7 +213,7 @@ def _settled(
     who: Candidates,
     priced: Floats,
     pairs: Floats,
-    variant: Ints,
+    variant: NDArray[np.int8],
     counts: Ints,
 ) -> Sold:
     """Returns the units of a sale: of each pair both jobs, or the one that makes more alone."""
