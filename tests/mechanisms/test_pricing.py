@@ -92,10 +92,10 @@ def test_tables_hold_the_rates_of_pairs_that_fit_the_memory() -> None:
             sides = [SizedJob(job, mine, gpus) for job in range(len(MODELS))]
             others = [SizedJob(job, theirs, gpus) for job in range(len(MODELS))]
             one, two = made.physics.pair_rates(sides, others)
-            rates = made.rates[variant, :, :, at]
+            rates = made.rates[:, :, at, variant]
             fits = rates > 0
             assert rates[fits] == pytest.approx(one[fits])
-            back = made.rates[OTHER_WAY[variant], :, :, at].T
+            back = made.rates[:, :, at, OTHER_WAY[variant]].T
             assert back[fits] == pytest.approx(two[fits])
             fitted += int(fits.sum())
     assert 0 < fitted < made.rates.size, "some pairs fit 11 GiB, and some do not"
@@ -128,9 +128,9 @@ def test_a_pair_is_worth_what_both_make_with_the_best_steps() -> None:
         for j in range(i + 1, 5):
             for at, gpus in enumerate(made.counts.tolist()):
                 ways = [
-                    (i + 1) * rates[v, i, j, at] + (j + 1) * rates[OTHER_WAY[v], j, i, at]
+                    (i + 1) * rates[i, j, at, v] + (j + 1) * rates[j, i, at, OTHER_WAY[v]]
                     for v in range(len(STEPS))
-                    if rates[v, i, j, at] > 0 and gpus <= 4
+                    if rates[i, j, at, v] > 0 and gpus <= 4
                 ]
                 assert found.values[i, j, at] == pytest.approx(max(ways, default=NO))
 
