@@ -40,7 +40,7 @@ from dovetail.mechanisms.pricing.costs import costs_of
 from dovetail.mechanisms.pricing.market import Market, sell_alone, sell_shared
 from dovetail.mechanisms.pricing.pace import NO_PACE, Pace
 from dovetail.mechanisms.pricing.values import speeds_of, weights_of
-from dovetail.mechanisms.sharing.best_benefit import BestBenefit
+from dovetail.mechanisms.sharing.net_benefit import NetBenefit
 from dovetail.mechanisms.sharing.sharing_pass import decide as share_without_stopping
 
 OUTBID = "Outbid"
@@ -71,10 +71,9 @@ BY_SUBMISSION = Order(lambda view, jobs: [0.0] * len(jobs))
 
 @dataclass(frozen=True, slots=True)
 class PriceMemory:
-    """How often things happen, and what the pass without stops has looked at."""
+    """How often things happen."""
 
     pace: Pace = NO_PACE
-    looked: object = None
 
 
 @register("dovetail")
@@ -122,8 +121,7 @@ class Dovetail:
         assert isinstance(memory, PriceMemory)
         memory = replace(memory, pace=memory.pace.at(view))
         if self.share and self.lengths and not self._may_change(view):
-            decision = share_without_stopping(view, memory.looked, BestBenefit(by_benefit=False))
-            return replace(decision, memory=replace(memory, looked=decision.memory))
+            return replace(share_without_stopping(view, None, NetBenefit()), memory=memory)
         if not churned(view.changes):
             return Decision(None, memory)
         pool = pool_of(view)
@@ -137,7 +135,7 @@ class Dovetail:
         draft = arrange(view, sale.units, market.stakes(), named=self.share, moves=self.preempt)
         waits = len(draft.placed) < len(view.running) + len(view.waiting)
         because = (Reason(OUTBID, behind=sale.last_job),) if waits else ()
-        return Decision(draft, replace(memory, looked=None), because=because)
+        return Decision(draft, memory, because=because)
 
     def _may_change(self, view: View) -> bool:
         """Returns whether any job may be stopped or resized once it runs."""
