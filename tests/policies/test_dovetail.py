@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
@@ -16,7 +17,9 @@ from dovetail.core.messages import Started
 from dovetail.core.policy import parse_policy
 from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics
+from dovetail.physics.sharing.interference import Injected
 from dovetail.physics.zoo.models import shipped
 from dovetail.policies.dovetail import Dovetail
 from dovetail.study.options import Options
@@ -106,6 +109,48 @@ def test_two_rigid_jobs_that_may_not_be_stopped_are_sjf_bsbf_s(memory_gib: float
         assert ours.finishes == theirs.finishes, seed
 
 
+def joined_at(rows: list[Row], policy: str, cluster: str) -> float:
+    """Returns when the last job began, where sharing makes each job slower by 1.4."""
+    trace = trace_of(*rows)
+    truth = linear_physics(trace.jobs, Injected(1.4))
+    story = play_scene(scene_of(trace, cluster, truth=truth), policy)
+    return story.starts(len(rows) - 1)[0][0]
+
+
+STAYS = Row(1, 101, shareable=True, preemptible=False)
+
+
+def test_a_job_beside_several_gains_once_and_each_of_them_loses() -> None:
+    # Each of three hosts would lose 40 s, and the job gain 60.
+    guest = replace(STAYS, gpus=3, duration_s=100, submit_s=1)
+    assert joined_at([STAYS, STAYS, STAYS, guest], "sjf-bsbf", "1x3") == 1
+    assert joined_at([STAYS, STAYS, STAYS, guest], "dovetail", "1x3") == pytest.approx(101)
+    assert joined_at([STAYS, replace(guest, gpus=1)], "dovetail", "1x1") == 1
+
+
+def test_a_job_waits_for_gpus_that_get_free_soon_rather_than_join() -> None:
+    rows = [replace(STAYS, duration_s=1000), replace(STAYS, duration_s=6, shareable=False)]
+    guest = replace(STAYS, duration_s=400, submit_s=1)
+    assert joined_at([*rows, guest], "sjf-bsbf", "1x2") == 1
+    assert joined_at([*rows, guest], "dovetail", "1x2") == pytest.approx(6)
+
+
+def test_a_job_that_waits_joins_one_that_stays_while_others_may_be_stopped() -> None:
+    # Job 1, which may be stopped, is shorter than job 2 and shares with nobody.
+    rows = [replace(STAYS, duration_s=1000), Row(1, 800), replace(STAYS, duration_s=850)]
+    assert joined_at([*rows[:2], replace(rows[2], submit_s=1)], "dovetail", "1x2") == 1
+    alone = replace(rows[2], submit_s=1, shareable=False)
+    assert joined_at([*rows[:2], alone], "dovetail", "1x2") > 300
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_who_may_not_be_stopped_never_is(seed: int) -> None:
+    story = crowd_story(seed, "dovetail", jobs=20)
+    for job in np.flatnonzero(~story.scene.trace.jobs.preemptible).tolist():
+        assert len(story.starts(job)) == 1
+        assert not [why for _, why in story.stops(job) if why == "preempted"]
+
+
 def crowd(seed: int, jobs: int = 14) -> list[Row]:
     """Returns jobs of all kinds that arrive faster than they end."""
     rng = np.random.default_rng(seed)
@@ -172,10 +217,9 @@ def most_beside(story: Story) -> tuple[int, set[int]]:
                 where[fact.job] = set(fact.placement.named())
             elif job is not None and type(fact).__name__ in ("Stopped", "Ended"):
                 where.pop(job, None)
-        for one, gpus in where.items():
-            beside = [other for other, theirs in where.items() if other != one and gpus & theirs]
-            most = max(most, 1 + len(beside))
-            shared |= {one} if beside else set()
+        on = Counter(gpu for gpus in where.values() for gpu in gpus)
+        most = max(most, *on.values(), 1)
+        shared |= {job for job, gpus in where.items() if any(on[gpu] > 1 for gpu in gpus)}
     return most, shared
 
 

@@ -42,6 +42,7 @@ from dovetail.mechanisms.pricing.pace import NO_PACE, Pace
 from dovetail.mechanisms.pricing.values import speeds_of, weights_of
 from dovetail.mechanisms.sharing.net_benefit import NetBenefit
 from dovetail.mechanisms.sharing.sharing_pass import decide as share_without_stopping
+from dovetail.mechanisms.sharing.sharing_pass import join_those_that_stay
 
 OUTBID = "Outbid"
 """Reason of a waiting job: others make more of each GPU."""
@@ -124,6 +125,8 @@ class Dovetail:
             return replace(share_without_stopping(view, None, NetBenefit()), memory=memory)
         if not churned(view.changes):
             return Decision(None, memory)
+        if self.share and not view.all_preemptible:
+            view = _with_guests_settled(view)
         pool = pool_of(view)
         who = self._within_powers(view, contenders(view, pool))
         if not len(who.jobs):
@@ -133,6 +136,8 @@ class Dovetail:
         gpus = pool.gpus if view.all_preemptible or not self.share else _for_sale(view, who)
         sale = sell_shared(view, market, gpus) if self.share else sell_alone(market, gpus)
         draft = arrange(view, sale.units, market.stakes(), named=self.share, moves=self.preempt)
+        if self.share and self.lengths and not view.all_preemptible:
+            join_those_that_stay(view, draft, NetBenefit())
         waits = len(draft.placed) < len(view.running) + len(view.waiting)
         because = (Reason(OUTBID, behind=sale.last_job),) if waits else ()
         return Decision(draft, memory, because=because)
@@ -178,6 +183,18 @@ class Dovetail:
             return left_s
         done_s = np.array(view.progress.done_s(jobs.tolist()), dtype=np.float64)
         return np.asarray(np.maximum(done_s, LEAST_DONE_S))
+
+
+def _with_guests_settled(view: View) -> View:
+    """Returns a view in which those who share a GPU with a job that stays may not be stopped."""
+    named, may = view.plan.occupancy.named.values(), view.preemptible
+    guests = {
+        job
+        for sharing in named
+        if len(sharing) > 1 and not all(may[other] for other in sharing)
+        for job in sharing
+    }
+    return replace(view, staying=view.staying | guests) if guests else view
 
 
 def _for_sale(view: View, who: Contenders) -> int:

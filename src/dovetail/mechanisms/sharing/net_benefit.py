@@ -100,10 +100,11 @@ def _frees_s(gpus: SharedGpus) -> Floats:
     running, rules = gpus.view.progress.running(), gpus.rules
     left_s = running.left_s / rules.speed_of[running.jobs]
     left_of = dict(zip(running.jobs.tolist(), left_s.tolist(), strict=True))
-    shared = [jobs for jobs in gpus.view.plan.occupancy.named.values() if len(jobs) > 1]
-    crowd = [job for jobs in shared for job in jobs]
-    alone = running.gpus.astype(np.int64) - np.bincount(
-        np.array(crowd, np.int64), minlength=len(gpus.view.jobs)
-    )[running.jobs]
+    # What the draft has changed so far is not in the list: jobs that it starts end late.
+    pairs = ([j for j in jobs if j in left_of] for jobs in gpus.draft.occupancy.named.values())
+    shared = [jobs for jobs in pairs if len(jobs) > 1]
+    crowd = np.array([job for jobs in shared for job in jobs], np.int64)
+    lost = np.bincount(crowd, minlength=len(gpus.view.jobs))[running.jobs]
+    alone = np.maximum(running.gpus.astype(np.int64) - lost, 0)
     last_s = [max(left_of[job] for job in jobs) for jobs in shared]
     return np.sort(np.concatenate([np.repeat(left_s, alone), np.array(last_s)]))
