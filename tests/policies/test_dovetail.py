@@ -247,9 +247,17 @@ def test_memory_is_a_plain_immutable_value() -> None:
     assert hash(memory) == hash(replace(memory))
 
 
-@pytest.mark.parametrize("words", ["order-power=1.5", "preempt=false,resize=false,share=false"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "order-power=1.5",
+        "preempt=false,resize=false,share=false",
+        "deadline-weight=-1",
+        "deadline-weight=1,lengths=false",
+    ],
+)
 def test_parameters_that_make_no_sense_are_refused(words: str) -> None:
-    with pytest.raises(Exception, match=r"order-power|sjf or backfill"):
+    with pytest.raises(Exception, match=r"order-power|sjf or backfill|deadline-weight"):
         parse_policy(f"dovetail:{words}")
 
 
@@ -269,6 +277,38 @@ def test_with_patience_no_job_waits_for_ever_behind_shorter_ones(seed: int) -> N
     late = play(rows, "dovetail:share=false", "1x4").finishes[0]
     assert late == pytest.approx(play(rows, "srtf", "1x4").finishes[0])
     assert play(rows, "dovetail:share=false,patience-s=20", "1x4").finishes[0] < late / 2
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "first"),
+    [(130, 0), (90, 1), (400, 1), (float("inf"), 1)],  # soon, lost, far off, none
+)
+def test_a_deadline_counts_while_it_gets_short_and_can_be_met(
+    deadline_s: float, first: int
+) -> None:
+    trace = trace_of(Row(4, 100), Row(4, 60))
+    jobs = replace(trace.jobs, deadline_s=np.array([deadline_s, np.inf]))
+    scene = scene_of(replace(trace, jobs=jobs), "1x4")
+    assert play_scene(scene, "dovetail:share=false,deadline-weight=3").ended()[0] == first
+    assert play_scene(scene, "dovetail:share=false").ended()[0] == 1
+
+
+def test_with_deadline_weight_more_deadlines_are_met() -> None:
+    given, met = options(1.0, 0.0), []
+    for weight in (0, 3):
+        policy = parse_policy(f"dovetail:share=false,deadline-weight={weight}")
+        results = [simulate(with_deadlines(seed), policy, given) for seed in range(3)]
+        met.append(sum(result.number("deadline_met") or 0 for result in results))
+    assert met[1] > met[0]
+
+
+def with_deadlines(seed: int) -> Trace:
+    """Returns a window in which every third job is due in 0.3 to 1.3 times its length."""
+    trace = window(seed)
+    rng = np.random.default_rng(seed)
+    due_s = trace.jobs.submit_s + rng.uniform(0.3, 1.3, len(trace)) * trace.duration_s
+    due_s = np.where(np.arange(len(trace)) % 3 == 0, due_s, np.inf)
+    return replace(trace, jobs=replace(trace.jobs, deadline_s=due_s))
 
 
 def test_a_burst_does_not_thrash() -> None:

@@ -11,7 +11,9 @@ If no job is elastic or shareable this is SRTF; if lengths are known and no job 
 SJF-BSBF. `order-power` is how strongly short jobs go first. `lengths=false` goes by attained
 progress instead of lengths. `preempt=false`, `resize=false` and `share=false` take these powers
 away. With `patience-s` the weight of a job grows with its age over that time, so that no job
-starves behind shorter ones; 0 switches this off.
+starves behind shorter ones; 0 switches this off. With `deadline-weight` a job counts up to so many
+times more as the time to its deadline gets short, and as before once that is lost; 0 leaves
+deadlines out.
 
 Source: docs/policies/dovetail.md. Knows: lengths (unless told not to), scaling, interference,
 memory. Stops running jobs: yes, if that gains more than it costs.
@@ -39,7 +41,7 @@ from dovetail.mechanisms.elastic.sizes import peak_gpus
 from dovetail.mechanisms.pricing.costs import costs_of
 from dovetail.mechanisms.pricing.market import Market, sell_alone, sell_shared
 from dovetail.mechanisms.pricing.pace import NO_PACE, Pace
-from dovetail.mechanisms.pricing.values import speeds_of, weights_of
+from dovetail.mechanisms.pricing.values import speeds_of, urgency, weights_of
 from dovetail.mechanisms.sharing.net_benefit import NetBenefit
 from dovetail.mechanisms.sharing.sharing_pass import decide as share_without_stopping
 from dovetail.mechanisms.sharing.sharing_pass import join_those_that_stay
@@ -88,6 +90,7 @@ class Dovetail:
     resize: bool = True
     share: bool = True
     patience_s: float = 0.0
+    deadline_weight: float = 0.0
 
     initial: ClassVar[PriceMemory] = PriceMemory()
 
@@ -96,6 +99,10 @@ class Dovetail:
             raise ValueError("order-power is between 0 and 1")
         if self.patience_s < 0.0:
             raise ValueError("patience-s is not negative; 0 is without end")
+        if self.deadline_weight < 0.0:
+            raise ValueError("deadline-weight is not negative; 0 is without deadlines")
+        if self.deadline_weight and not self.lengths:
+            raise ValueError("deadline-weight needs lengths: leave out lengths=false")
         if not (self.preempt or self.resize or self.share):
             raise ValueError("without preempt, resize and share use sjf or backfill")
 
@@ -164,6 +171,10 @@ class Dovetail:
         if self.patience_s:
             age_s = view.now - view.jobs.submit_s[who.jobs]
             weights = weights * np.maximum(age_s / self.patience_s, 1.0)
+        if self.deadline_weight:
+            fastest_s = left_s / np.maximum(best.max(axis=1), 1e-9)
+            to_deadline_s = view.jobs.deadline_s[who.jobs] - view.now
+            weights = weights * urgency(fastest_s, to_deadline_s, self.deadline_weight)
         held = np.minimum(np.maximum(who.held, who.low), best.shape[1] - 1)
         rate = best[np.arange(len(held)), held]
         rate = np.where(np.isfinite(rate) & (rate > 0), rate, 1.0)

@@ -45,6 +45,17 @@ def weights_of(view: View, who: Contenders, left_s: Floats, speeds: Floats, orde
     return np.asarray(np.maximum(left_s / scale, LEAST_S) ** -power / scale * size)
 
 
+def urgency(fastest_s: Floats, to_deadline_s: Floats, weight: float) -> Floats:
+    """Returns the factors of weights for deadlines: 1 + weight * (share of the time needed)^2.
+
+    The share is the time that a job needs at its fastest over the time to its deadline: it grows
+    while the job waits or runs on few GPUs. A deadline that is lost, or none, counts nothing.
+    """
+    open_yet = (to_deadline_s > 0.0) & (fastest_s <= to_deadline_s)
+    share = np.divide(fastest_s, to_deadline_s, out=np.zeros(len(fastest_s)), where=open_yet)
+    return np.asarray(1.0 + weight * share**2)
+
+
 def with_hysteresis(values: Floats, held: Ints, *, grow: Floats, saved: Floats) -> Floats:
     """Returns the values less what changes cost the jobs that hold GPUs.
 
