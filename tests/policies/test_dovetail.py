@@ -71,6 +71,14 @@ def test_without_lengths_it_is_no_worse_than_afs_p() -> None:
     assert ratio("dovetail:lengths=false", "afs-p", options(1.0, 0.0), range(3)) < 1.02
 
 
+def test_jumps_and_packer_are_what_it_is_better_by_than_afs_l() -> None:
+    # Without both the weights and the order are left: no pairwise comparison, so not AFS-L itself.
+    bare = "dovetail:share=false,jumps=false,packing=none"
+    elastic = options(1.0, 0.0)
+    assert 0.9 < ratio(bare, "afs-l", elastic, range(3)) < 1.01
+    assert ratio("dovetail:share=false", bare, elastic, range(3)) < 0.95
+
+
 def two_rigid_jobs(seed: int) -> list[Row]:
     rng = np.random.default_rng(seed)
     models = rng.choice([name for name, _ in MODELS], 2).tolist()
@@ -252,12 +260,13 @@ def test_memory_is_a_plain_immutable_value() -> None:
     [
         "order-power=1.5",
         "preempt=false,resize=false,share=false",
+        "packing=network",
         "deadline-weight=-1",
         "deadline-weight=1,lengths=false",
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(words: str) -> None:
-    with pytest.raises(Exception, match=r"order-power|sjf or backfill|deadline-weight"):
+    with pytest.raises(Exception, match=r"order-power|sjf or backfill|deadline-weight|packing"):
         parse_policy(f"dovetail:{words}")
 
 

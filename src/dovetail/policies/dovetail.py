@@ -13,7 +13,8 @@ progress instead of lengths. `preempt=false`, `resize=false` and `share=false` t
 away. With `patience-s` the weight of a job grows with its age over that time, so that no job
 starves behind shorter ones; 0 switches this off. With `deadline-weight` a job counts up to so many
 times more as the time to its deadline gets short, and as before once that is lost; 0 leaves
-deadlines out.
+deadlines out. For ablations: `jumps=false` looks one GPU ahead, and with `packing=none` jobs stay
+where they grew.
 
 Source: docs/policies/dovetail.md. Knows: lengths (unless told not to), scaling, interference,
 memory. Stops running jobs: yes, if that gains more than it costs.
@@ -34,6 +35,7 @@ from dovetail.core.packing import arrange
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.budget import pool_of
+from dovetail.mechanisms.elastic.defragmenting import DEFRAGMENT, check_packing
 from dovetail.mechanisms.elastic.marginal_shares import speeds
 from dovetail.mechanisms.elastic.shares import Contenders, churned, contenders
 from dovetail.mechanisms.elastic.shortest_first import left_s_of
@@ -41,7 +43,7 @@ from dovetail.mechanisms.elastic.sizes import peak_gpus
 from dovetail.mechanisms.pricing.costs import costs_of
 from dovetail.mechanisms.pricing.market import Market, sell_alone, sell_shared
 from dovetail.mechanisms.pricing.pace import NO_PACE, Pace
-from dovetail.mechanisms.pricing.values import speeds_of, urgency, weights_of
+from dovetail.mechanisms.pricing.values import one_ahead, speeds_of, urgency, weights_of
 from dovetail.mechanisms.sharing.net_benefit import NetBenefit
 from dovetail.mechanisms.sharing.sharing_pass import decide as share_without_stopping
 from dovetail.mechanisms.sharing.sharing_pass import join_those_that_stay
@@ -91,6 +93,8 @@ class Dovetail:
     share: bool = True
     patience_s: float = 0.0
     deadline_weight: float = 0.0
+    jumps: bool = True
+    packing: str = DEFRAGMENT
 
     initial: ClassVar[PriceMemory] = PriceMemory()
 
@@ -103,6 +107,7 @@ class Dovetail:
             raise ValueError("deadline-weight is not negative; 0 is without deadlines")
         if self.deadline_weight and not self.lengths:
             raise ValueError("deadline-weight needs lengths: leave out lengths=false")
+        check_packing(self.packing)
         if not (self.preempt or self.resize or self.share):
             raise ValueError("without preempt, resize and share use sjf or backfill")
 
@@ -142,7 +147,14 @@ class Dovetail:
         # Where some stay, two may share a GPU of which one stays: those are not for sale twice.
         gpus = pool.gpus if view.all_preemptible or not self.share else _for_sale(view, who)
         sale = sell_shared(view, market, gpus) if self.share else sell_alone(market, gpus)
-        draft = arrange(view, sale.units, market.stakes(), named=self.share, moves=self.preempt)
+        draft = arrange(
+            view,
+            sale.units,
+            market.stakes(),
+            named=self.share,
+            moves=self.preempt,
+            repairs=self.packing == DEFRAGMENT,
+        )
         if self.share and self.lengths and not view.all_preemptible:
             join_those_that_stay(view, draft, NetBenefit())
         waits = len(draft.placed) < len(view.running) + len(view.waiting)
@@ -167,6 +179,8 @@ class Dovetail:
 
     def _market(self, view: View, who: Contenders, pace: Pace) -> Market:
         left_s, best = self._left_s(view, who.jobs), speeds_of(who)
+        if not self.jumps:
+            best = one_ahead(best, who.low)
         weights = weights_of(view, who, left_s, best, self.order_power)
         if self.patience_s:
             age_s = view.now - view.jobs.submit_s[who.jobs]
