@@ -15,7 +15,7 @@ from dovetail.mechanisms.pricing.costs import costs_of
 from dovetail.mechanisms.pricing.pace import NO_PACE
 from dovetail.mechanisms.pricing.pair_rates import OTHER_WAY, STEPS, PairRates
 from dovetail.mechanisms.pricing.pairs import Candidates, matched, values_of_pairs
-from dovetail.mechanisms.pricing.values import at_held, with_hysteresis
+from dovetail.mechanisms.pricing.values import at_held, one_ahead, urgency, with_hysteresis
 from dovetail.physics.placed import placed_physics
 from dovetail.physics.zoo.models import shipped
 
@@ -37,6 +37,18 @@ def test_a_job_that_runs_loses_by_growing_and_by_being_stopped() -> None:
 def test_what_a_job_makes_of_gpus_that_it_cannot_use_is_nothing() -> None:
     values = np.array([[0, NO, 3.0], [0, 1.0, 2.0]])
     assert at_held(values, np.array([1, 9])).tolist() == [0, 2]
+
+
+def test_one_gpu_ahead_nothing_behind_a_gpu_that_adds_nothing_is_seen() -> None:
+    speeds = np.array([[0, 1.0, 1.0, 4.0], [0, NO, 2.0, 2.5], [0, 1.0, 1.5, 3.0]])
+    seen = one_ahead(speeds, np.array([1, 2, 1]))
+    assert seen.tolist() == [[0, 1, 1, 1], [0, NO, 2, 2.5], [0, 1, 1.5, 2]]
+
+
+def test_a_deadline_counts_the_more_the_less_time_it_leaves_and_nothing_once_it_is_lost() -> None:
+    to_deadline_s = np.array([np.inf, 200.0, 100.0, 99.0, -5.0])
+    factors = urgency(np.full(5, 100.0), to_deadline_s, weight=3.0)
+    assert factors.tolist() == pytest.approx([1, 1.75, 4, 1, 1])
 
 
 def test_a_change_costs_what_the_switching_of_the_run_or_the_restart_of_the_job_does() -> None:

@@ -42,17 +42,19 @@ def arrange(
     *,
     named: bool = False,
     moves: bool = True,
+    repairs: bool = True,
 ) -> Draft:
     """Returns a draft in which the units run, and no other job that may be stopped.
 
     A unit that finds no room is tried smaller, down to its least GPUs, and then waits. With
     `named`, GPUs of jobs that allow sharing get names. Without `moves` no running job leaves GPUs
-    for others. Jobs that may not be stopped, also because their node drains, stay as they are and
-    belong to no unit.
+    for others, and without `repairs` no spread job is brought together. Jobs that may not be
+    stopped, also because their node drains, stay as they are and belong to no unit.
     """
     packer = _Packer(view, stakes, named=named, moves=moves)
     packer.resize([unit for unit in units if unit.gpus])
-    defragment(view, packer.draft, packer.movable(), stakes)
+    if repairs:
+        defragment(view, packer.draft, packer.movable(), stakes)
     return packer.draft
 
 
