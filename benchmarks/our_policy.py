@@ -86,9 +86,16 @@ class Cell:
 class Comparison:
     """Runs of policies on a set of windows, under one setting."""
 
-    def __init__(self, results: Results, data: Path, places: list[Place], setting: Variant) -> None:
+    def __init__(
+        self,
+        results: Results,
+        data: Path,
+        places: list[Place],
+        setting: Variant,
+        jobs: int = JOBS,
+    ) -> None:
         self._results, self._data, self._places = results, data, places
-        self._setting = setting
+        self._setting, self._jobs = setting, jobs
 
     def runs(self, policy: str, load: float, seeds: int) -> list[SystemRun]:
         """Returns the runs of a policy, the seeds of a window in a row."""
@@ -97,7 +104,8 @@ class Comparison:
             system_run(
                 policy,
                 WindowWorkload(
-                    *(source, str(self._data), window, windows, JOBS, varied.load or load, seed),
+                    *(source, str(self._data), window, windows, self._jobs),
+                    *(varied.load or load, seed),
                     family=varied.family or "all",
                     preemptible=varied.preemptible,
                 ),
