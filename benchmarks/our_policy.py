@@ -87,11 +87,18 @@ class Comparison:
     """Runs of policies on a set of windows, under one setting."""
 
     def __init__(
-        self, results: Results, data: Path, places: list[Place], setting: Variant, due: float = 1.0
+        self,
+        results: Results,
+        data: Path,
+        places: list[Place],
+        setting: Variant,
+        *,
+        due: float = 1.0,
+        jobs: int = JOBS,
     ) -> None:
-        """Takes also the share of jobs with a deadline."""
+        """Takes also the share of jobs with a deadline, and the jobs of each window."""
         self._results, self._data, self._places = results, data, places
-        self._setting, self._due = setting, due
+        self._setting, self._due, self._jobs = setting, due, jobs
 
     def runs(self, policy: str, load: float, seeds: int) -> list[SystemRun]:
         """Returns the runs of a policy, the seeds of a window in a row."""
@@ -100,7 +107,8 @@ class Comparison:
             system_run(
                 policy,
                 WindowWorkload(
-                    *(source, str(self._data), window, windows, JOBS, varied.load or load, seed),
+                    *(source, str(self._data), window, windows, self._jobs),
+                    *(varied.load or load, seed),
                     family=varied.family or "all",
                     preemptible=varied.preemptible,
                     due=self._due,
@@ -167,7 +175,7 @@ def main() -> None:
             "--setting", f"unknown '{asked.setting}'", nearest(asked.setting, list(known))
         )
     setting = known[asked.setting]
-    comparison = Comparison(Results(asked.processes), data, places, setting, asked.due)
+    comparison = Comparison(Results(asked.processes), data, places, setting, due=asked.due)
     policies = asked.policies.split(";")
     print(f"set {asked.set}, {len(places)} windows, {asked.seeds} seeds, {asked.setting or 'base'}")
     print(f"| load | policy | mean JCT over {asked.over} {HEADINGS}")
