@@ -80,11 +80,24 @@ def test_one_of_the_three_nodes_has_it() -> None:
     assert sorted(counts) == [1, 1, 2]
 
 
-def test_who_cancels_it_need_not_wait_for_the_node() -> None:
-    for node in range(NODES):
-        cut = Fault(20.0, "node cut off", 45.0, node=node)
-        told = tale(cut, runs_s=300.0, verbs=(Verb(40.0, "cancel", of=0),))
-        assert starts(told) == 1 and when(told, "job 1 is CANCELLED") < 52.0
+@EACH
+def test_one_that_was_cancelled_is_over_when_its_workers_are(kind: str, node: int) -> None:
+    """Others may depend on its end, and use its files."""
+    cut = Fault(20.0, "node cut off", 45.0, node=node)
+    told = tale(cut, runs_s=300.0, verbs=(Verb(40.0, "cancel", of=0),), kind=kind)
+    assert starts(told) == 1
+    assert when(told, "job 1 is CANCELLED") >= when(told, "worker 1/0 of generation 1 ends")
+
+
+def test_one_that_was_cancelled_is_over_when_its_node_is_lost() -> None:
+    for node, killed in product(range(NODES), (False, True)):
+        cut = Fault(20.0, "node apart" if killed else "node cut off", 900.0, node=node)
+        away = (Fault(45.0, "controller killed", 1.0),) if killed else ()
+        verbs = (Verb(40.0, "cancel", of=0),)
+        told = tale(cut, *away, runs_s=300.0, verbs=verbs, lease_s=30.0)
+        over_s = when(told, "job 1 is CANCELLED")
+        assert starts(told) == 1 and over_s < 150.0
+        assert over_s >= max(float(x.split()[0]) for x in told if "worker 1/0" in x and "ends" in x)
 
 
 def wrongs(node: int) -> tuple[str, ...]:

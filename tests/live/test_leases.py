@@ -95,11 +95,6 @@ def keeps_its_place(stage: Stage) -> bool:
     return record.state is State.RUNNING and record.nodes == (0,) and len(starts_s(stage)) == 1
 
 
-def waits_for(stage: Stage) -> tuple[str, tuple[int, ...]]:
-    record = stage.record(1)
-    return record.reason, record.nodes
-
-
 def test_a_job_keeps_its_place_on_a_node_that_is_cut_off_until_the_lease_is_over() -> None:
     stage = cut()
     heard: list[NodeStatus] = []
@@ -211,13 +206,14 @@ def test_a_node_that_nobody_had_missed_is_counted_from_the_new_controller_s_star
     assert 200.0 + LOST_S <= moment_s <= 200.0 + LOST_S + 2.0
 
 
-def test_a_cancelled_job_that_may_still_run_waits_when_it_is_run_again() -> None:
+def test_a_cancelled_job_that_may_still_run_is_completing_until_its_node_is_lost() -> None:
     stage = cut()
     stage.ask(20.0, "cancel", 1)
-    stage.ask(22.0, "requeue", 1)
+    stage.ask(100.0, "requeue", 1)
     stage.play(40.0)
-    assert waits_for(stage) == ("NodeDisconnected", (0,))
-    stage.play(100.0)
+    assert stage.record(1).state is State.COMPLETING and stage.record(1).nodes == (0,)
+    stage.play(115.0)
+    assert stage.record(1).state is State.RUNNING
     assert len(starts_s(stage)) == 2 and starts_s(stage)[1] > LOST_S
 
 

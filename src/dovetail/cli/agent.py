@@ -171,7 +171,7 @@ def _serve(
     from dovetail.live.engines.devices import machine_memory_bytes, usable_cores
     from dovetail.live.join.dial import Joiner
     from dovetail.live.system.daemon import lock_file
-    from dovetail.wire.join import NodeDevices
+    from dovetail.wire.join import NodeDevices, incarnation_of
 
     lock = lock_file(folder / "agent.lock", folder)
     try:
@@ -182,7 +182,10 @@ def _serve(
             float(usable_cores()),
             machine_memory_bytes(),
         )
-        joiner = Joiner(word, secrets.token_hex(8), has, guard=how.rule)
+        # A folder that ends with its agent has nothing to be known by later.
+        identity = "" if how.is_transient else _identity(folder)
+        incarnation = incarnation_of(identity, secrets.token_hex(8))
+        joiner = Joiner(word, incarnation, has, guard=how.rule)
         ready()
         while _serve_as_node(joiner, folder, devices, how):
             pass
@@ -255,6 +258,18 @@ def _join(joiner: Joiner, log: Callable[[str], None]) -> JoinedNode:
     while (joined := dialer.turn()) is None:
         sleep(LOOK_S)
     return joined
+
+
+def _identity(folder: Path) -> str:
+    """Returns what this folder is known by; made with the first agent that uses it."""
+    from dovetail.files.whole_file import PRIVATE, write_whole
+
+    path = folder / "identity"
+    with suppress(OSError):
+        return path.read_text(encoding="ascii").strip()
+    identity = secrets.token_hex(8)
+    write_whole(path, identity, mode=PRIVATE)
+    return identity
 
 
 def _stored_number(folder: Path) -> int | None:

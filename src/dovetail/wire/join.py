@@ -32,6 +32,8 @@ class NodeDevices:
 class Join:
     """An agent joins as a node. `incarnation` is new for each process of an agent.
 
+    It begins with the identity of the folder that the agent keeps (see `folder_of`).
+
     With `has_users` it runs jobs as their submitters, without as its own user.
     """
 
@@ -42,6 +44,19 @@ class Join:
     incarnation: str
     devices: NodeDevices
     has_users: bool = False
+
+
+def incarnation_of(folder: str, process: str) -> str:
+    """Returns the incarnation of an agent: of the identity of its folder, "" for none, and a word.
+
+    One string, since controllers of the version before know of no folder.
+    """
+    return f"{folder}-{process}" if folder else process
+
+
+def folder_of(incarnation: str) -> str:
+    """Returns the identity of an agent's folder, "" if it has not said one."""
+    return incarnation.rpartition("-")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,17 +93,18 @@ class Leases:
         return len(awaited) == len(on.union(w.node for w in workers))
 
     def part_leaving(self, job: LiveJob) -> None:
-        """Makes a job wait that leaves a node which is down: it may still run there."""
-        gang = job.gang
-        if gang is None or not gang.roster.is_leaving:
-            return
-        awaited = self.monitor.awaited({w.node for w in gang.roster.workers.values()})
-        for node in awaited:
-            self.monitor.void_orders(node)
-            gang.lose(node)
-        if awaited:
+        """Makes a job wait that leaves a node which is down: it may still run there.
+
+        One that has ended is COMPLETING until the node is back or lost.
+        """
+        if self.awaits_workers(job):
             self._part(job)
-            self.monitor.update_states(awaited)
+            self.monitor.update_states(self.monitor.awaited(job.record.nodes))
+
+    def awaits_workers(self, job: LiveJob) -> bool:
+        """Returns whether workers that leave may be on a node that is down and not yet lost."""
+        is_leaving = job.gang is not None and job.gang.roster.is_leaving
+        return is_leaving and bool(self.monitor.awaited(job.record.nodes))
 
     def may_train_on(self, job: LiveJob, node: int) -> bool:
         """Returns whether a job may train on a node that is down: nothing else of it may then."""

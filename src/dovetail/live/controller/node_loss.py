@@ -147,7 +147,9 @@ class NodeLoss:
         count = len(self.monitor.nodes[node].gpus)
         for number in self.gpus.usage.jobs_on(node, count):
             job = self.jobs.get(number)
-            if job is not None and job.gang is not None and not self.leases.keeps(job):
+            if job is None or job.gang is None or self.leases.awaits_workers(job):
+                continue
+            if not self.leases.keeps(job):
                 # They may run on unseen. Should the node come back, its inventory ends them.
                 job.gang.lose(node)
                 self.gangs.touch(job)

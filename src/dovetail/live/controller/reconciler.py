@@ -20,6 +20,7 @@ from dovetail.live.controller.outbox import Outbox
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.terminations import Terminations
 from dovetail.live.workers.deadlock import deadlocked
+from dovetail.live.workers.gang import Gang
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class Reconciler:
 
     def _reconcile_gang(self, job: LiveJob) -> None:
         """Runs one step of a gang, and handles the events from before and after it."""
-        gang, number, now = job.gang, job.number, self.tables.now
+        gang, number = job.gang, job.number
         if gang is None:
             return
         roster = gang.roster
@@ -79,15 +80,8 @@ class Reconciler:
             # Reported events first: they may end the job, and then the gang must start nothing.
             self.events.handle(job, roster.take_events())
             self.leases.part_leaving(job)
-            gang.step(
-                now,
-                lambda node, gpu: (
-                    self._may_start(job, node, gpu)
-                    and self.gpus.has_memory(job, (node, gpu), roster.bound)
-                ),
-                self.leases.monitor.reached_s,
-                lambda node, gpu, bound: self._has_room(job, node, gpu, bound),
-            )
+            if not self.leases.awaits_workers(job):
+                self._step(job, gang)
             self.events.handle(job, roster.take_events())
             self.events.start_clock_if_begun(job)
         wanted = roster.wanted.numbers if roster.wanted is not None else ()
@@ -100,6 +94,18 @@ class Reconciler:
             regrouped = replace(job.record, generation=roster.generation, group=roster.group)
             self.jobs.write(job, regrouped)
         self.leases.note(job)
+
+    def _step(self, job: LiveJob, gang: Gang) -> None:
+        roster = gang.roster
+        gang.step(
+            self.tables.now,
+            lambda node, gpu: (
+                self._may_start(job, node, gpu)
+                and self.gpus.has_memory(job, (node, gpu), roster.bound)
+            ),
+            self.leases.monitor.reached_s,
+            lambda node, gpu, bound: self._has_room(job, node, gpu, bound),
+        )
 
     def _may_start(self, job: LiveJob, node: int, gpu: int) -> bool:
         # Gangs act once every node is surveyed or down, so this excludes all unsurveyed nodes.

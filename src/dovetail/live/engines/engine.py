@@ -105,6 +105,10 @@ class Engine(Protocol):
         """Returns a connection to the keeper of a worker, by its agent. Raises OSError."""
         ...
 
+    def heed_losses(self, is_lost: Callable[[int], bool]) -> None:
+        """Admits an agent with another folder than the last one's when its node is lost."""
+        ...
+
     def ship_through(self, store: ShippingStore | None) -> None:
         """Keeps what nodes ship in a store from now on; None refuses them."""
         ...

@@ -242,6 +242,10 @@ class JoinedEngine:
         self._loop.report_to(put, self.names, clock)
         return GatePost(self._gate, self._allow, take)
 
+    def heed_losses(self, is_lost: Callable[[int], bool]) -> None:
+        """Admits an agent with another folder than the last one's when its node is lost."""
+        self._registry.is_lost = is_lost
+
     def ship_through(self, store: ShippingStore | None) -> None:
         """Keeps what nodes ship in a store from now on; None refuses them."""
         if self._shipping is not None:

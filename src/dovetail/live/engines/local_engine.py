@@ -146,6 +146,9 @@ class LocalEngine:
         """Returns False."""
         return False
 
+    def heed_losses(self, is_lost: Callable[[int], bool]) -> None:
+        """Does nothing: agents of this machine have the folder of the cluster."""
+
     def ship_through(self, store: ShippingStore | None) -> None:
         """Does nothing: all nodes are this machine."""
 

@@ -18,9 +18,10 @@ from dovetail.core.cluster import DEFAULT_LINKS, Cluster, NodeGroup
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.wire.codec import WireError, build
-from dovetail.wire.join import Join, JoinRefused, NodeDevices
+from dovetail.wire.join import Join, JoinRefused, NodeDevices, folder_of
 
 GPUS_MAX, NAME_MAX, SIZE_MAX = 1024, 100, 1e18
+FOLDERS = "folders.json"
 CHANGE_S = 60.0
 """How long a node keeps the devices that it said: others start the controller anew."""
 
@@ -34,7 +35,11 @@ class RegistryEntry:
 
 
 class NodeRegistry:
-    """The nodes of a cluster. For several threads."""
+    """The nodes of a cluster. For several threads.
+
+    It also knows the folder of each node's agent. What an agent of another folder does not list may
+    run all the same, for the agent before it: such a one is admitted when the node `is_lost`.
+    """
 
     def __init__(self, path: Path, clock: Callable[[], float] = monotonic) -> None:
         self._path, self._clock = path, clock
@@ -43,7 +48,9 @@ class NodeRegistry:
         self._expected: frozenset[str] = frozenset()
         self._nodes = _stored(path)
         self._taken = self._nodes
+        self._folders = _stored_folders(path.with_name(FOLDERS))
         self.on_change: Callable[[], None] = lambda: None
+        self.is_lost: Callable[[int], bool] = lambda number: False
 
     @property
     def has_any(self) -> bool:
@@ -65,6 +72,8 @@ class NodeRegistry:
         with self._lock:
             self._expected = frozenset(names)
             if not keeps:
+                # No job is under way.
+                self._folders = {}
                 self._nodes = tuple(n for n in self._nodes if n.name in self._expected)
 
     def expect_also(self, names: Collection[str]) -> None:
@@ -91,11 +100,30 @@ class NodeRegistry:
                 return JoinRefused(why, "see the GPUs of that machine, or --slots")
             names = [node.name for node in self._nodes]
             number = names.index(join.node) if join.node in names else len(names)
+            if refused := self._refused_for_folder(join, number):
+                return refused
             node = RegistryEntry(join.node, join.devices)
             nodes = (*self._nodes[:number], node, *self._nodes[number + 1 :])
             if nodes != self._nodes:
                 return self._change(nodes, number)
             return number
+
+    def _refused_for_folder(self, join: Join, number: int) -> JoinRefused | None:
+        """Returns why an agent with another folder is not admitted; notes that of one who is."""
+        folder, last = folder_of(join.incarnation), self._folders.get(join.node, "")
+        if not folder or folder == last:
+            return None
+        if last and not self.is_lost(number):
+            why = "jobs of its agent with another --folder, or on another machine, may still run"
+            return JoinRefused(why, "start it with that folder, or wait until the node is lost")
+        self._folders[join.node] = folder
+        try:
+            content = json.dumps(self._folders)
+            write_whole(self._path.with_name(FOLDERS), content, mode=PRIVATE)
+        except OSError as error:
+            del self._folders[join.node]
+            return JoinRefused(f"it cannot be stored: {error.strerror}", "free space on the disk")
+        return None
 
     def _change(self, nodes: tuple[RegistryEntry, ...], number: int) -> int | JoinRefused:
         """Takes up a new node, or other devices of one that is known."""
@@ -156,6 +184,15 @@ def _stored(path: Path) -> tuple[RegistryEntry, ...]:
     except (OSError, ValueError, KeyError, TypeError, WireError) as error:
         mend = "put back a copy; if no job is under way, remove it: nodes join anew"
         raise InputError(str(path), f"cannot be read: {error}", mend) from None
+
+
+def _stored_folders(path: Path) -> dict[str, str]:
+    """Returns the folders of the nodes' agents; none where that is not known."""
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(name): str(folder) for name, folder in stored.items()}
 
 
 def _cluster_of(nodes: tuple[RegistryEntry, ...]) -> Cluster:

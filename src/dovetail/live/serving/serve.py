@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from time import sleep, time
 
@@ -265,8 +266,10 @@ def _control(
         server = _server(request, folder, handler, users, terminals)
         stack.callback(server.stop)
         server.start(request.listen)
+        is_lost = partial(_is_lost, world, clock)
+        engine.heed_losses(is_lost)
         if engine.ships:
-            engine.ship_through(_shipping_store(request, folder, world, engine.names))
+            engine.ship_through(_shipping_store(request, folder, is_lost, engine.names))
             stack.callback(engine.ship_through, None)
         stack.enter_context(_serving_engine(engine, server, intake))
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
@@ -277,7 +280,7 @@ def _control(
 
 
 def _shipping_store(
-    request: UpRequest, folder: Folder, world: LiveWorld, names: Sequence[str]
+    request: UpRequest, folder: Folder, is_lost: Callable[[int], bool], names: Sequence[str]
 ) -> ShippingStore:
     """Returns what keeps the files that nodes ship in the folders of jobs."""
 
@@ -289,14 +292,16 @@ def _shipping_store(
         output = output_of(job.spec, number, folder.job(number))
         return ShippedJob(job.record.state in TERMINAL, output)
 
-    def is_awaited(node: int) -> bool:
-        status = world.status
-        if status is None:
-            return True
-        return not any(n.node == node and n.lost_s <= status.now_s for n in status.nodes)
-
     bound = request.site.output_bytes_max, shorten
-    return ShippingStore(folder.jobs, find, is_awaited, lambda node: names[node], bound)
+    return ShippingStore(
+        folder.jobs, find, lambda node: not is_lost(node), lambda node: names[node], bound
+    )
+
+
+def _is_lost(world: LiveWorld, clock: WallClock, node: int) -> bool:
+    """Returns whether nothing that was started on a node can live there any more."""
+    status, now_s = world.status, clock.now()
+    return status is not None and any(n.node == node and n.lost_s <= now_s for n in status.nodes)
 
 
 @contextmanager
