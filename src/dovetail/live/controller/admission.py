@@ -135,7 +135,9 @@ class Admission:
             return BEGIN, record.detail
         awaited = self.monitor.awaited(record.nodes)
         if awaited:
-            where = f"node{'s' if len(awaited) > 1 else ''} {', '.join(map(str, awaited))}"
+            names = self.terminations.gangs.hosts
+            called = ", ".join(names.given_name(n) or str(n) for n in awaited)
+            where = f"node{'s' if len(awaited) > 1 else ''} {called}"
             return DISCONNECTED, f"it may still run on {where}, which cannot be reached"
         blocking = self.dependencies.blocking(job)
         if blocking is not None:

@@ -1,7 +1,8 @@
 """A job that a node failed is tried elsewhere: its next placement leaves the node out.
 
-The ban is soft: it gives way if the nodes that are up could not hold the job without that node. It
-lasts for one placement. Policies see it as they see types of GPU: in the shape of the job.
+The ban is soft: it gives way if the nodes that are up could not hold the job without that node, and
+after a minute in the queue, as others may wait behind the job. It lasts for one placement. Policies
+see it as they see types of GPU: in the shape of the job.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from dataclasses import dataclass, field, replace
 from dovetail.core.cluster import Cluster
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
+
+AVOIDED_S = 60.0
+"""How long a job waits in the queue for other nodes than those that failed it."""
 
 
 @dataclass(slots=True)
@@ -38,11 +42,14 @@ class NodeFilter:
     def settle(self) -> None:
         """Gives way where no other node is left that could hold a waiting job."""
         state = self.tables.state
-        if not state.avoided or state.view.cluster is self._cluster:
+        if not state.avoided:
             return
-        self._cluster = state.view.cluster
+        is_new, self._cluster = state.view.cluster is not self._cluster, state.view.cluster
         for row, nodes in sorted(state.avoided.items()):
-            if row in state.waiting and not self._can(row, nodes):
+            if row not in state.waiting:
+                continue
+            waited_s = state.now - state.pending_s[row]
+            if waited_s >= AVOIDED_S or (is_new and not self._can(row, nodes)):
                 self.tables.withdraw(row)
                 self.tables.avoid(row, ())
                 self.tables.arrive(row)

@@ -142,6 +142,8 @@ class GangMembers:
         self.gpus.assignment.release(job.number)
         self.jobs.write(job, replace(job.record, members=()))
         self.stop_clock(job)
+        # That was of the GPUs that it had.
+        job.idle_since, job.idle_s, job.is_warned = {}, NEVER_S, False
 
     def update_sharers(self, rows: Iterable[int]) -> None:
         """Updates the speed and memory bound of placed jobs whose neighbours changed, by row."""

@@ -7,6 +7,7 @@ ended. The job is stopped when the node is lost: from then on nothing of it can 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from dovetail.core.messages import NODE_DOWN
@@ -23,6 +24,8 @@ from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.terminations import Terminations
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.workers.roster import END
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class NodeLoss:
     def declare_lost(self, node: int) -> None:
         """Takes the last jobs off a node that is down: its lease is over, or it is gone."""
         if self.monitor.nodes[node].is_down:
+            name = self.gangs.hosts.given_name(node) or node
+            LOG.info("node %s is lost: nothing that ran there lives any more", name)
             # Jobs that kept their place went on ordering starts.
             self.monitor.void_orders(node)
             self._take_jobs_off(node, waited=True)

@@ -26,6 +26,8 @@ from dovetail.wire.connection import LineConnection, Stream
 
 ALIVE_S = 1.0
 LONGEST_WAIT_S = 0.5
+LOGGED_MAX = 10_000
+"""So many ends are remembered as logged."""
 LINKS_MAX = 64
 """Controllers that are connected at once: there is one, and one that takes over."""
 GRACE_S = 3.0
@@ -112,6 +114,7 @@ class AgentServer:
         self._numbers, self._speed, self._log = numbers, speed, log
         self._links: list[_Controller] = []
         self._epoch = -1
+        self._logged: set[tuple[int, int]] = set()
         self._dismissed = False
         self._ends_soon = False
         self._alive_s = monotonic()
@@ -122,7 +125,9 @@ class AgentServer:
         while not self._dismissed:
             due_s = (self._nodes.next_due() - self._clock()) / self._speed
             self._loop.wait(min(due_s, LONGEST_WAIT_S))
-            self.publish(self._nodes.tick(self._clock()))
+            reports = self._nodes.tick(self._clock())
+            self._log_ends(reports)
+            self.publish(reports)
             self._heartbeat()
             if self._ends_soon:
                 self._log("ending all workers, as requested")
@@ -135,6 +140,16 @@ class AgentServer:
     def end_soon(self) -> None:
         """Makes `serve` end all workers and return; a handler of signals may call it."""
         self._ends_soon = True
+
+    def _log_ends(self, reports: Sequence[AgentReport]) -> None:
+        """Logs, once each, the ends of workers that the node has caused, as by its lease."""
+        for end in (report.ended for report in reports):
+            if end is None or not end.why or (end.job, end.worker) in self._logged:
+                continue
+            if len(self._logged) >= LOGGED_MAX:
+                self._logged.clear()
+            self._logged.add((end.job, end.worker))
+            self._log(f"worker {end.worker} of job {end.job} was ended: {end.why}")
 
     def publish(self, reports: Sequence[AgentReport]) -> None:
         """Sends reports to the newest controller, if it is connected."""

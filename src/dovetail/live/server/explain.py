@@ -108,7 +108,7 @@ def _waiting(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
         evidence.append(f"it was tried {_times(record.retries)} before")
     if record.avoided:
         nodes = ", ".join(map(snapshot.node_label, record.avoided))
-        evidence.append(f"it avoids node {nodes}, which failed it, if another can hold it")
+        evidence.append(f"it avoids node {nodes}, which failed it, for up to a minute")
     if snapshot.refused and snapshot.refused_s >= snapshot.decided_s:
         evidence.append(f"the last plan was refused: {snapshot.refused}")
     if snapshot.unwritable:
