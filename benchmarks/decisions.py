@@ -26,6 +26,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.policy import parse_policy, registered
 from dovetail.core.view import View
 from dovetail.live.serving.virtual_live import play
+from dovetail.live.serving.warm_up import freeze_what_stays, warm_up
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
 from dovetail.study.option_texts import split_policies
@@ -44,7 +45,13 @@ class Silence:
 
 def timed(scene: Scene, policy_text: str) -> Iterator[tuple[View, int, int, float]]:
     """Yields, after each decision past the first instant, the view and what the decision found:
-    the jobs that waited, those that ran, and the milliseconds it took."""
+    the jobs that waited, those that ran, and the milliseconds it took.
+
+    As in a controller, the policy is warmed up before, and the garbage collector leaves alone what
+    is there then.
+    """
+    warm_up(policy_text, scene.cluster, {})
+    freeze_what_stays()
     policy = parse_policy(policy_text)
     world = SimWorld(scene, policy, Silence())
     memory, wake_at = policy.initial, float("inf")

@@ -8,7 +8,7 @@ Philly and Helios elsewhere; to be played once.
 8 nodes of 4 GPUs, 120 jobs a window, as in `python -m papers systems`. Each ratio is geometric over
 windows, with the 95 % interval of Student's t over them; the seeds of a window are averaged.
 Run: python -m benchmarks.our_policy --set check [--loads 0.6,0.9,1.2] [--seeds 1]
-[--setting "half elastic"] [--over afs-l] [--policies 'dovetail;afs-p']
+[--setting "half elastic"] [--due 0.3] [--over afs-l] [--policies 'dovetail;afs-p']
 """
 
 from __future__ import annotations
@@ -86,9 +86,19 @@ class Cell:
 class Comparison:
     """Runs of policies on a set of windows, under one setting."""
 
-    def __init__(self, results: Results, data: Path, places: list[Place], setting: Variant) -> None:
+    def __init__(
+        self,
+        results: Results,
+        data: Path,
+        places: list[Place],
+        setting: Variant,
+        *,
+        due: float = 1.0,
+        jobs: int = JOBS,
+    ) -> None:
+        """Takes also the share of jobs with a deadline, and the jobs of each window."""
         self._results, self._data, self._places = results, data, places
-        self._setting = setting
+        self._setting, self._due, self._jobs = setting, due, jobs
 
     def runs(self, policy: str, load: float, seeds: int) -> list[SystemRun]:
         """Returns the runs of a policy, the seeds of a window in a row."""
@@ -97,9 +107,11 @@ class Comparison:
             system_run(
                 policy,
                 WindowWorkload(
-                    *(source, str(self._data), window, windows, JOBS, varied.load or load, seed),
+                    *(source, str(self._data), window, windows, self._jobs),
+                    *(varied.load or load, seed),
                     family=varied.family or "all",
                     preemptible=varied.preemptible,
+                    due=self._due,
                 ),
                 varied.options,
             )
@@ -150,6 +162,7 @@ def main() -> None:
     parser.add_argument("--over", default="afs-l")
     parser.add_argument("--policies", default=";".join((*RIVALS, *OURS)))
     parser.add_argument("--setting", default="")
+    parser.add_argument("--due", type=float, default=1.0, help="share of jobs with a deadline")
     parser.add_argument("--processes", type=int, default=0)
     asked = parser.parse_args()
     data = find_data(None)
@@ -162,7 +175,7 @@ def main() -> None:
             "--setting", f"unknown '{asked.setting}'", nearest(asked.setting, list(known))
         )
     setting = known[asked.setting]
-    comparison = Comparison(Results(asked.processes), data, places, setting)
+    comparison = Comparison(Results(asked.processes), data, places, setting, due=asked.due)
     policies = asked.policies.split(";")
     print(f"set {asked.set}, {len(places)} windows, {asked.seeds} seeds, {asked.setting or 'base'}")
     print(f"| load | policy | mean JCT over {asked.over} {HEADINGS}")

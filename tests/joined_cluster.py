@@ -192,7 +192,8 @@ class JoinedCluster:
     def signal_machine(self, name: str, number: signal.Signals) -> None:
         """Sends a signal to all processes of a node: stopped, it is a machine that hangs."""
         for process in pids_in(self.root / name):
-            os.kill(process, number)
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
 
     def close(self) -> None:
         """Ends all that runs."""
@@ -209,13 +210,22 @@ class JoinedCluster:
 
 
 def pids_in(folder: Path) -> list[int]:
-    """Returns the leaders of sessions whose command names a folder: keepers and workers."""
-    found = []
+    """Returns the processes of a node's folder: the agent, keepers, and all below them.
+
+    A worker itself need not name the folder anywhere: it is known by its keeper.
+    """
+    named, parents = [], dict[int, list[int]]()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
                 command = (entry / "cmdline").read_bytes()
                 environment = (entry / "environ").read_bytes()
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                parents.setdefault(parent, []).append(int(entry.name))
                 if os.fsencode(folder) in command + environment:
-                    found.append(int(entry.name))
-    return found
+                    named.append(int(entry.name))
+    found = dict.fromkeys(named)
+    while named:
+        named = [c for process in named for c in parents.get(process, ()) if c not in found]
+        found.update(dict.fromkeys(named))
+    return list(found)

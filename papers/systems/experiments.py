@@ -56,7 +56,7 @@ class SystemRun(PaperRun[WindowWorkload]):
             "p99_jct_s": result.number("p99_jct_s") or 0.0,
             "makespan_s": result.number("makespan_s") or 0.0,
             "slowdown": float(result.jobs["slowdown"].to_numpy().mean()),
-            "met": (result.number("deadline_met") or 0.0) / len(trace),
+            "met": (result.number("deadline_met") or 0.0) / (result.number("deadline_jobs") or 1.0),
             "switching": result.gpu_seconds["switching"] / busy,
             "preemptions": (result.number("preemptions") or 0.0) / len(trace),
         }

@@ -68,7 +68,8 @@ def sources(scope: Scope) -> tuple[tuple[TraceSource, ...], str]:
 class WindowWorkload:
     """One window of a trace: the `window`-th of `windows`, evenly spread over it.
 
-    `family` is whose models are drawn; `preemptible` the share of jobs that may be stopped.
+    `family` is whose models are drawn; `preemptible` the share of jobs that may be stopped,
+    `due` that of jobs with a deadline.
     """
 
     source: TraceSource
@@ -80,6 +81,7 @@ class WindowWorkload:
     seed: int
     family: str = ANY
     preemptible: float = 1.0
+    due: float = 1.0
 
     @property
     def unit(self) -> tuple[str, int]:
@@ -105,10 +107,11 @@ def _made(workload: WindowWorkload) -> Trace:
     models = _models(trace.jobs, workload.family, draw)
     late = draw.uniform(*DEADLINE_FACTORS, size=len(trace))
     stopped = draw.uniform(size=len(trace)) < workload.preemptible
+    due = draw.uniform(size=len(trace)) < workload.due
     jobs = replace(
         trace.jobs,
         model=models,
-        deadline_s=trace.jobs.submit_s + late * trace.duration_s,
+        deadline_s=np.where(due, trace.jobs.submit_s + late * trace.duration_s, np.inf),
         preemptible=stopped,
     )
     return replace(trace, jobs=jobs)

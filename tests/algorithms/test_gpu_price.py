@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dovetail.algorithms.arrays import Floats
 from dovetail.algorithms.gpu_price import hull_jumps, sell
+from dovetail.algorithms.gpu_price_compiled import best_step
 from property_size import examples
 
 NO = -np.inf
@@ -33,6 +34,16 @@ def test_a_jump_may_have_any_size() -> None:
     assert sell(values, 4).gpus.tolist() == [4, 0]
     assert sell(values, 3).gpus.tolist() == [0, 3]  # the jump of four does not fit
     assert sell(values, 3).price == 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_jump_is_ruled_out_only_if_it_gains_less(seed: int) -> None:
+    # Sums of a tenth: gains for each GPU are equal but for rounding, or a little apart.
+    rng = np.random.default_rng(seed)
+    row = np.concatenate([[0.0], np.cumsum(np.full(40, 0.1)) * rng.choice([1.0, 1.0 + 1e-15], 40)])
+    gains = [(float(row[n] / n), n) for n in range(1, len(row))]
+    slope, step = max(gains)
+    assert best_step(row, 0, len(row)) == (step, slope)
 
 
 def test_gpus_that_nobody_gains_from_are_free() -> None:

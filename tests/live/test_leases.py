@@ -19,6 +19,7 @@ from live_stage import RULES, Stage
 from dovetail.core.messages import NodeChanged, Started, Stopped
 from dovetail.live.controller.node_loss import NodeLoss
 from dovetail.live.edges.protocols import NodeGone
+from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.jobs.status_snapshot import NodeStatus
 from dovetail.live.node.lease import Lease
@@ -40,6 +41,8 @@ FOUND_IN = {
     "a node is missed once": 24,
     "a number starts again": 2,
     "a new agent is as the one before": 2396,
+    "orders to a lost node count": 23,
+    "a report counts before the inventory": 100,
 }
 """Of each mistake a story that finds it."""
 SEARCHED = 400
@@ -87,12 +90,17 @@ def starts_s(stage: Stage) -> list[float]:
     return [f.t for f in stage.facts if isinstance(f, Started)]
 
 
+def keeps_its_place(stage: Stage) -> bool:
+    record = stage.record(1)
+    return record.state is State.RUNNING and record.nodes == (0,) and len(starts_s(stage)) == 1
+
+
 def waits_for(stage: Stage) -> tuple[str, tuple[int, ...]]:
     record = stage.record(1)
     return record.reason, record.nodes
 
 
-def test_a_job_on_a_node_that_is_cut_off_waits_until_the_lease_is_over() -> None:
+def test_a_job_keeps_its_place_on_a_node_that_is_cut_off_until_the_lease_is_over() -> None:
     stage = cut()
     heard: list[NodeStatus] = []
 
@@ -102,10 +110,8 @@ def test_a_job_on_a_node_that_is_cut_off_waits_until_the_lease_is_over() -> None
 
     stage.at(30.0, look)
     stage.play(40.0)
-    assert waits_for(stage) == ("NodeDisconnected", (0,))
-    assert stage.record(1).detail == "it may still run on node 0, which cannot be reached"
+    assert keeps_its_place(stage)
     assert heard[0].state == "down" and heard[0].lost_s == heard[0].heard_s + LOST_S
-    assert starts_s(stage) == [1.0]
     stage = cut()
     stage.play(100.0)
     again_s = starts_s(stage)[1]
@@ -121,15 +127,14 @@ def test_a_job_on_a_node_without_a_lease_starts_anew_at_once() -> None:
     assert starts_s(stage)[1] < 20.0 and stage.record(1).nodes == (1,)
 
 
-def test_the_inventory_of_a_node_that_is_back_ends_the_wait() -> None:
+def test_the_inventory_of_a_node_that_is_back_shows_that_its_job_goes_on() -> None:
     stage = cut()
     stage.at(40.0, lambda: stage.deaf.discard(0))
     stage.play(60.0)
-    assert 40.0 < starts_s(stage)[1] < 50.0
-    killed = [o.end.worker for t, n, o in stage.orders if o.end is not None and n == 0 and t > 40]
-    first = next(t for t, _, o in stage.orders if o.start is not None and o.start.worker == 1)
-    ended = next(t for t, _, o in stage.orders if o.forget is not None and t > 40.0)
-    assert set(killed) == {0} and first >= ended - 0.01
+    assert keeps_its_place(stage) and not [o for _, _, o in stage.orders if o.end is not None]
+    assert [f.state for f in stage.facts if isinstance(f, NodeChanged)] == ["draining", "up"]
+    stage.play(600.0)
+    assert stage.record(1).state is State.COMPLETED and len(starts_s(stage)) == 1
 
 
 @pytest.mark.parametrize("leases_s", [LEASED.leases_s, ()])
@@ -169,7 +174,7 @@ def test_a_node_that_is_heard_after_it_was_gone_is_back_already() -> None:
     stage = cut(cut_s=25.0)
     stage.at(20.0, lambda: stage.inbox and stage.inbox.put(NodeGone(0, stage.line.now)))
     stage.play(60.0)
-    assert waits_for(stage) == ("NodeDisconnected", (0,)), "that word was of another silence"
+    assert keeps_its_place(stage), "that word was of another silence"
 
 
 @pytest.mark.parametrize("comes_s", [21.0, 26.0, 40.0])
@@ -178,7 +183,7 @@ def test_a_word_that_is_older_than_the_silence_ends_no_lease(comes_s: float) -> 
     stage = cut(cut_s=20.0)
     stage.at(comes_s, lambda: stage.inbox and stage.inbox.put(NodeGone(0, 15.0)))
     stage.play(60.0)
-    assert waits_for(stage) == ("NodeDisconnected", (0,))
+    assert keeps_its_place(stage)
 
 
 def test_time_without_a_controller_is_not_counted() -> None:
@@ -187,7 +192,7 @@ def test_time_without_a_controller_is_not_counted() -> None:
     stage.play(30.0)
     stage.line.now = 1000.0
     stage.play(1020.0)
-    assert waits_for(stage) == ("NodeDisconnected", (0,)) and len(starts_s(stage)) == 1
+    assert keeps_its_place(stage)
     stage.play(1100.0)
     moment_s = next(t for t, node, o in stage.orders if o.start is not None and o.start.worker == 1)
     # Of its 70 s, 26 had passed; up to 5 s before each kill are not on record.

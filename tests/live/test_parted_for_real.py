@@ -5,16 +5,20 @@ The rules of `test_leases.py`, whose stories are in virtual time, hold here by w
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from joined_cluster import pids_in
 from parted_cluster import PartedCluster, Storm
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
 pytest.importorskip("torch")
 pytest.importorskip("cryptography")
@@ -86,3 +90,15 @@ def test_two_copies_are_seen_in_what_they_write(tmp_path: Path) -> None:
     ):
         (tmp_path / "job.log").write_text("\n".join((*rows, "")))
         assert bool(cluster.two_copies("job")) == is_wrong, rows
+
+
+def test_a_machine_is_all_its_processes(tmp_path: Path) -> None:
+    command = "import os; os.system('sleep 60; true')"
+    keeper = subprocess.Popen([sys.executable, "-c", command, str(tmp_path)])
+    try:
+        # The shell and its child name no folder.
+        until(lambda: len(pids_in(tmp_path)) == 3, lambda: str(pids_in(tmp_path)))
+    finally:
+        for process in pids_in(tmp_path):
+            os.kill(process, signal.SIGKILL)
+        keeper.wait()

@@ -262,3 +262,15 @@ def test_a_job_that_may_still_run_says_where_and_for_how_long_at_most(cluster: B
     both = "nodes 0, 3 must be back, or be lost, as they are in 800 s at the latest"
     assert why(cluster, 1).would_start == both and row(cluster, 1).where == "awaits 0,3, 800 s"
     assert row(cluster, 2).where == "" and "heard" not in " ".join(why(cluster, 2).evidence)
+
+
+def test_a_job_that_keeps_its_place_on_a_node_that_is_down_says_so(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec()))
+    cluster.run(1, [(3, 0)])
+    cluster.record(1, state=State.RUNNING, nodes=(3,))
+    assert cluster.picture is not None
+    down = NodeStatus(3, "down", ("a",), heard_s=75.0, lost_s=742.0)
+    cluster.picture = replace(cluster.picture, nodes=(*cluster.picture.nodes, down))
+    text = "node 3 must be back, or be lost, as it is in 642 s at the latest"
+    assert f"it may run on unheard: {text}" in why(cluster, 1).evidence
+    assert row(cluster, 1).where == "3:0 (awaits 3, 642 s)"

@@ -15,7 +15,7 @@ from dovetail.mechanisms.pricing.costs import costs_of
 from dovetail.mechanisms.pricing.pace import NO_PACE
 from dovetail.mechanisms.pricing.pair_rates import OTHER_WAY, STEPS, PairRates
 from dovetail.mechanisms.pricing.pairs import Candidates, matched, values_of_pairs
-from dovetail.mechanisms.pricing.values import at_held, with_hysteresis
+from dovetail.mechanisms.pricing.values import at_held, one_ahead, urgency, with_hysteresis
 from dovetail.physics.placed import placed_physics
 from dovetail.physics.zoo.models import shipped
 
@@ -37,6 +37,18 @@ def test_a_job_that_runs_loses_by_growing_and_by_being_stopped() -> None:
 def test_what_a_job_makes_of_gpus_that_it_cannot_use_is_nothing() -> None:
     values = np.array([[0, NO, 3.0], [0, 1.0, 2.0]])
     assert at_held(values, np.array([1, 9])).tolist() == [0, 2]
+
+
+def test_one_gpu_ahead_nothing_behind_a_gpu_that_adds_nothing_is_seen() -> None:
+    speeds = np.array([[0, 1.0, 1.0, 4.0], [0, NO, 2.0, 2.5], [0, 1.0, 1.5, 3.0]])
+    seen = one_ahead(speeds, np.array([1, 2, 1]))
+    assert seen.tolist() == [[0, 1, 1, 1], [0, NO, 2, 2.5], [0, 1, 1.5, 2]]
+
+
+def test_a_deadline_counts_the_more_the_less_time_it_leaves_and_nothing_once_it_is_lost() -> None:
+    to_deadline_s = np.array([np.inf, 200.0, 100.0, 99.0, -5.0])
+    factors = urgency(np.full(5, 100.0), to_deadline_s, weight=3.0)
+    assert factors.tolist() == pytest.approx([1, 1.75, 4, 1, 1])
 
 
 def test_a_change_costs_what_the_switching_of_the_run_or_the_restart_of_the_job_does() -> None:
@@ -92,10 +104,10 @@ def test_tables_hold_the_rates_of_pairs_that_fit_the_memory() -> None:
             sides = [SizedJob(job, mine, gpus) for job in range(len(MODELS))]
             others = [SizedJob(job, theirs, gpus) for job in range(len(MODELS))]
             one, two = made.physics.pair_rates(sides, others)
-            rates = made.rates[variant, :, :, at]
+            rates = made.rates[:, :, at, variant]
             fits = rates > 0
             assert rates[fits] == pytest.approx(one[fits])
-            back = made.rates[OTHER_WAY[variant], :, :, at].T
+            back = made.rates[:, :, at, OTHER_WAY[variant]].T
             assert back[fits] == pytest.approx(two[fits])
             fitted += int(fits.sum())
     assert 0 < fitted < made.rates.size, "some pairs fit 11 GiB, and some do not"
@@ -128,9 +140,9 @@ def test_a_pair_is_worth_what_both_make_with_the_best_steps() -> None:
         for j in range(i + 1, 5):
             for at, gpus in enumerate(made.counts.tolist()):
                 ways = [
-                    (i + 1) * rates[v, i, j, at] + (j + 1) * rates[OTHER_WAY[v], j, i, at]
+                    (i + 1) * rates[i, j, at, v] + (j + 1) * rates[j, i, at, OTHER_WAY[v]]
                     for v in range(len(STEPS))
-                    if rates[v, i, j, at] > 0 and gpus <= 4
+                    if rates[i, j, at, v] > 0 and gpus <= 4
                 ]
                 assert found.values[i, j, at] == pytest.approx(max(ways, default=NO))
 

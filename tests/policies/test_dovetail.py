@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
@@ -16,7 +17,9 @@ from dovetail.core.messages import Started
 from dovetail.core.policy import parse_policy
 from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics
+from dovetail.physics.sharing.interference import Injected
 from dovetail.physics.zoo.models import shipped
 from dovetail.policies.dovetail import Dovetail
 from dovetail.study.options import Options
@@ -68,6 +71,14 @@ def test_without_lengths_it_is_no_worse_than_afs_p() -> None:
     assert ratio("dovetail:lengths=false", "afs-p", options(1.0, 0.0), range(3)) < 1.02
 
 
+def test_jumps_and_packer_are_what_it_is_better_by_than_afs_l() -> None:
+    # Without both the weights and the order are left: no pairwise comparison, so not AFS-L itself.
+    bare = "dovetail:share=false,jumps=false,packing=none"
+    elastic = options(1.0, 0.0)
+    assert 0.9 < ratio(bare, "afs-l", elastic, range(3)) < 1.01
+    assert ratio("dovetail:share=false", bare, elastic, range(3)) < 0.95
+
+
 def two_rigid_jobs(seed: int) -> list[Row]:
     rng = np.random.default_rng(seed)
     models = rng.choice([name for name, _ in MODELS], 2).tolist()
@@ -104,6 +115,48 @@ def test_two_rigid_jobs_that_may_not_be_stopped_are_sjf_bsbf_s(memory_gib: float
         theirs = sharing_story(rows, "sjf-bsbf", memory_gib)
         assert begins(ours) == begins(theirs), seed
         assert ours.finishes == theirs.finishes, seed
+
+
+def joined_at(rows: list[Row], policy: str, cluster: str) -> float:
+    """Returns when the last job began, where sharing makes each job slower by 1.4."""
+    trace = trace_of(*rows)
+    truth = linear_physics(trace.jobs, Injected(1.4))
+    story = play_scene(scene_of(trace, cluster, truth=truth), policy)
+    return story.starts(len(rows) - 1)[0][0]
+
+
+STAYS = Row(1, 101, shareable=True, preemptible=False)
+
+
+def test_a_job_beside_several_gains_once_and_each_of_them_loses() -> None:
+    # Each of three hosts would lose 40 s, and the job gain 60.
+    guest = replace(STAYS, gpus=3, duration_s=100, submit_s=1)
+    assert joined_at([STAYS, STAYS, STAYS, guest], "sjf-bsbf", "1x3") == 1
+    assert joined_at([STAYS, STAYS, STAYS, guest], "dovetail", "1x3") == pytest.approx(101)
+    assert joined_at([STAYS, replace(guest, gpus=1)], "dovetail", "1x1") == 1
+
+
+def test_a_job_waits_for_gpus_that_get_free_soon_rather_than_join() -> None:
+    rows = [replace(STAYS, duration_s=1000), replace(STAYS, duration_s=6, shareable=False)]
+    guest = replace(STAYS, duration_s=400, submit_s=1)
+    assert joined_at([*rows, guest], "sjf-bsbf", "1x2") == 1
+    assert joined_at([*rows, guest], "dovetail", "1x2") == pytest.approx(6)
+
+
+def test_a_job_that_waits_joins_one_that_stays_while_others_may_be_stopped() -> None:
+    # Job 1, which may be stopped, is shorter than job 2 and shares with nobody.
+    rows = [replace(STAYS, duration_s=1000), Row(1, 800), replace(STAYS, duration_s=850)]
+    assert joined_at([*rows[:2], replace(rows[2], submit_s=1)], "dovetail", "1x2") == 1
+    alone = replace(rows[2], submit_s=1, shareable=False)
+    assert joined_at([*rows[:2], alone], "dovetail", "1x2") > 300
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_who_may_not_be_stopped_never_is(seed: int) -> None:
+    story = crowd_story(seed, "dovetail", jobs=20)
+    for job in np.flatnonzero(~story.scene.trace.jobs.preemptible).tolist():
+        assert len(story.starts(job)) == 1
+        assert not [why for _, why in story.stops(job) if why == "preempted"]
 
 
 def crowd(seed: int, jobs: int = 14) -> list[Row]:
@@ -172,10 +225,9 @@ def most_beside(story: Story) -> tuple[int, set[int]]:
                 where[fact.job] = set(fact.placement.named())
             elif job is not None and type(fact).__name__ in ("Stopped", "Ended"):
                 where.pop(job, None)
-        for one, gpus in where.items():
-            beside = [other for other, theirs in where.items() if other != one and gpus & theirs]
-            most = max(most, 1 + len(beside))
-            shared |= {one} if beside else set()
+        on = Counter(gpu for gpus in where.values() for gpu in gpus)
+        most = max(most, *on.values(), 1)
+        shared |= {job for job, gpus in where.items() if any(on[gpu] > 1 for gpu in gpus)}
     return most, shared
 
 
@@ -203,9 +255,18 @@ def test_memory_is_a_plain_immutable_value() -> None:
     assert hash(memory) == hash(replace(memory))
 
 
-@pytest.mark.parametrize("words", ["order-power=1.5", "preempt=false,resize=false,share=false"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "order-power=1.5",
+        "preempt=false,resize=false,share=false",
+        "packing=network",
+        "deadline-weight=-1",
+        "deadline-weight=1,lengths=false",
+    ],
+)
 def test_parameters_that_make_no_sense_are_refused(words: str) -> None:
-    with pytest.raises(Exception, match=r"order-power|sjf or backfill"):
+    with pytest.raises(Exception, match=r"order-power|sjf or backfill|deadline-weight|packing"):
         parse_policy(f"dovetail:{words}")
 
 
@@ -225,6 +286,38 @@ def test_with_patience_no_job_waits_for_ever_behind_shorter_ones(seed: int) -> N
     late = play(rows, "dovetail:share=false", "1x4").finishes[0]
     assert late == pytest.approx(play(rows, "srtf", "1x4").finishes[0])
     assert play(rows, "dovetail:share=false,patience-s=20", "1x4").finishes[0] < late / 2
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "first"),
+    [(130, 0), (90, 1), (400, 1), (float("inf"), 1)],  # soon, lost, far off, none
+)
+def test_a_deadline_counts_while_it_gets_short_and_can_be_met(
+    deadline_s: float, first: int
+) -> None:
+    trace = trace_of(Row(4, 100), Row(4, 60))
+    jobs = replace(trace.jobs, deadline_s=np.array([deadline_s, np.inf]))
+    scene = scene_of(replace(trace, jobs=jobs), "1x4")
+    assert play_scene(scene, "dovetail:share=false,deadline-weight=3").ended()[0] == first
+    assert play_scene(scene, "dovetail:share=false").ended()[0] == 1
+
+
+def test_with_deadline_weight_more_deadlines_are_met() -> None:
+    given, met = options(1.0, 0.0), []
+    for weight in (0, 3):
+        policy = parse_policy(f"dovetail:share=false,deadline-weight={weight}")
+        results = [simulate(with_deadlines(seed), policy, given) for seed in range(3)]
+        met.append(sum(result.number("deadline_met") or 0 for result in results))
+    assert met[1] > met[0]
+
+
+def with_deadlines(seed: int) -> Trace:
+    """Returns a window in which every third job is due in 0.3 to 1.3 times its length."""
+    trace = window(seed)
+    rng = np.random.default_rng(seed)
+    due_s = trace.jobs.submit_s + rng.uniform(0.3, 1.3, len(trace)) * trace.duration_s
+    due_s = np.where(np.arange(len(trace)) % 3 == 0, due_s, np.inf)
+    return replace(trace, jobs=replace(trace.jobs, deadline_s=due_s))
 
 
 def test_a_burst_does_not_thrash() -> None:

@@ -5,18 +5,27 @@ import numpy as np
 from dovetail.algorithms.arrays import Floats, Ints
 from dovetail.algorithms.compiled import compiled
 
+ROUNDING = 1.0 - 1e-12
+"""A product that is less by more than this is less whatever was rounded."""
+
 
 @compiled
 def best_step(row: Floats, at: int, most: int) -> tuple[int, float]:
     """Returns the jump of at most `most` from `at` with the largest gain for each, and that gain.
 
     Of equal gains the larger jump. Both are 0 if no jump gains.
+
+    NOTE: most jumps are ruled out without a division, the slow step: a third of the time.
     """
-    step, slope = 0, 0.0
+    step, slope, least = 0, 0.0, 0.0
     for n in range(1, min(most, len(row) - 1 - at) + 1):
-        gain = (row[at + n] - row[at]) / n
+        more = row[at + n] - row[at]
+        if more < least * n:
+            continue
+        gain = more / n
         if gain >= slope and gain > 0.0:
             step, slope = n, gain
+            least = slope * ROUNDING
     return step, slope
 
 
@@ -31,14 +40,17 @@ def hulls(values: Floats) -> tuple[Ints, Ints, Floats]:
     slopes = np.empty((rows, width), np.float64)
     count = np.zeros(rows, np.int64)
     for i in range(rows):
-        at, last = 0, np.inf
-        step, slope = best_step(values[i], at, width - 1)
+        most = width - 1
+        while most and values[i, most] == -np.inf:
+            most -= 1
+        row, at, last = values[i, : most + 1], 0, np.inf
+        step, slope = best_step(row, at, most)
         while step:
             last = min(last, slope)
             sizes[i, count[i]], slopes[i, count[i]] = step, last
             count[i] += 1
             at += step
-            step, slope = best_step(values[i], at, width - 1)
+            step, slope = best_step(row, at, most)
     return _in_rounds(sizes, slopes, count)
 
 

@@ -33,6 +33,18 @@ def overlapped_many_s(
     )
 
 
+def ends_many_s(
+    host_s: Floats, guest_s: Floats, host_ratio: Floats, guest_ratio: Floats
+) -> tuple[Floats, Floats]:
+    """Returns when the hosts and when the newcomers of pairs end; their sum is S_ovl."""
+    host, guest = host_ratio * host_s, guest_ratio * guest_s
+    first = host <= guest
+    return (
+        np.where(first, host, host_s + guest * (1.0 - 1.0 / host_ratio)),
+        np.where(first, guest_s + host * (1.0 - 1.0 / guest_ratio), guest),
+    )
+
+
 def sequential_s(host_s: float, guest_s: float) -> float:
     """Returns the sum of both completions when the newcomer waits for the host (S_seq)."""
     return 2.0 * host_s + guest_s

@@ -213,6 +213,11 @@ class Cluster:
         return sum(self.installed)
 
     @cached_property
+    def largest_node(self) -> int:
+        """The most GPUs that a node has, whatever its state."""
+        return max(self.installed)
+
+    @cached_property
     def closed_gpus(self) -> frozenset[tuple[int, int]]:
         """The GPUs (node, GPU) on which no other job may start: draining or down."""
         return frozenset((node, gpu) for node, gpu, _ in self.gpu_states)

@@ -58,7 +58,7 @@ def find_beside(view: View, draft: Draft, job: int, gpus: int, held: Iterable[in
 
 def is_spread(view: View, placement: Placement) -> bool:
     """Returns whether a placement uses more nodes than so many GPUs need."""
-    return placement.nodes > -(-placement.gpus // max(view.cluster.installed))
+    return placement.nodes > 1 and placement.nodes > -(-placement.gpus // view.cluster.largest_node)
 
 
 @dataclass(slots=True)
@@ -104,7 +104,12 @@ class _Repair:
             return list(self.units)
         used = {node for unit in spread for node, _ in placed[unit[0]].spans}
         used |= {node for node, free in enumerate(self.draft.occupancy.free) if free}
-        return [u for u in self.units if all(n in used for n, _ in placed[u[0]].spans)]
+        inside = []
+        for unit in self.units:
+            spans = placed[unit[0]].spans
+            if spans[0][0] in used and all(node in used for node, _ in spans):
+                inside.append(unit)
+        return inside
 
     def _tried(self, groups: Sequence[Sequence[Unit]]) -> Layout:
         """Places each group anew if that gains; returns the whole gain, and what it changes."""
@@ -149,7 +154,7 @@ class _Repair:
         held = sorted(own.by_node().items(), key=lambda one: (-one[1], one[0]))
         nodes = [node for node, _ in held if node not in occupancy.closed]
         installed = self.view.cluster.installed
-        if need <= max(installed):
+        if need <= self.view.cluster.largest_node:
             yield from (((node, need),) for node in nodes if occupancy.free[node] >= need)
             return
         spans, rest = [], need

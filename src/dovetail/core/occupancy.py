@@ -222,6 +222,10 @@ class Occupancy:
         """Returns the jobs on one named GPU."""
         return self.named.get((node, gpu), ())
 
+    def sharing_jobs(self) -> set[int]:
+        """Returns the jobs on named GPUs that are not the only ones there."""
+        return {job for jobs in self.named.values() if len(jobs) > 1 for job in jobs}
+
     def company(self, placement: Placement) -> set[int]:
         """Returns the jobs on the GPUs of a placement, with its own; none on parts of GPUs.
 

@@ -11,7 +11,10 @@ If no job is elastic or shareable this is SRTF; if lengths are known and no job 
 SJF-BSBF. `order-power` is how strongly short jobs go first. `lengths=false` goes by attained
 progress instead of lengths. `preempt=false`, `resize=false` and `share=false` take these powers
 away. With `patience-s` the weight of a job grows with its age over that time, so that no job
-starves behind shorter ones; 0 switches this off.
+starves behind shorter ones; 0 switches this off. With `deadline-weight` a job counts up to so many
+times more as the time to its deadline gets short, and as before once that is lost; 0 leaves
+deadlines out. For ablations: `jumps=false` looks one GPU ahead, and with `packing=none` jobs stay
+where they grew.
 
 Source: docs/policies/dovetail.md. Knows: lengths (unless told not to), scaling, interference,
 memory. Stops running jobs: yes, if that gains more than it costs.
@@ -32,6 +35,7 @@ from dovetail.core.packing import arrange
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.budget import pool_of
+from dovetail.mechanisms.elastic.defragmenting import DEFRAGMENT, check_packing
 from dovetail.mechanisms.elastic.marginal_shares import speeds
 from dovetail.mechanisms.elastic.shares import Contenders, churned, contenders
 from dovetail.mechanisms.elastic.shortest_first import left_s_of
@@ -39,9 +43,10 @@ from dovetail.mechanisms.elastic.sizes import peak_gpus
 from dovetail.mechanisms.pricing.costs import costs_of
 from dovetail.mechanisms.pricing.market import Market, sell_alone, sell_shared
 from dovetail.mechanisms.pricing.pace import NO_PACE, Pace
-from dovetail.mechanisms.pricing.values import speeds_of, weights_of
-from dovetail.mechanisms.sharing.best_benefit import BestBenefit
+from dovetail.mechanisms.pricing.values import one_ahead, speeds_of, urgency, weights_of
+from dovetail.mechanisms.sharing.net_benefit import NetBenefit
 from dovetail.mechanisms.sharing.sharing_pass import decide as share_without_stopping
+from dovetail.mechanisms.sharing.sharing_pass import join_those_that_stay
 
 OUTBID = "Outbid"
 """Reason of a waiting job: others make more of each GPU."""
@@ -71,10 +76,9 @@ BY_SUBMISSION = Order(lambda view, jobs: [0.0] * len(jobs))
 
 @dataclass(frozen=True, slots=True)
 class PriceMemory:
-    """How often things happen, and what the pass without stops has looked at."""
+    """How often things happen."""
 
     pace: Pace = NO_PACE
-    looked: object = None
 
 
 @register("dovetail")
@@ -88,6 +92,9 @@ class Dovetail:
     resize: bool = True
     share: bool = True
     patience_s: float = 0.0
+    deadline_weight: float = 0.0
+    jumps: bool = True
+    packing: str = DEFRAGMENT
 
     initial: ClassVar[PriceMemory] = PriceMemory()
 
@@ -96,6 +103,11 @@ class Dovetail:
             raise ValueError("order-power is between 0 and 1")
         if self.patience_s < 0.0:
             raise ValueError("patience-s is not negative; 0 is without end")
+        if self.deadline_weight < 0.0:
+            raise ValueError("deadline-weight is not negative; 0 is without deadlines")
+        if self.deadline_weight and not self.lengths:
+            raise ValueError("deadline-weight needs lengths: leave out lengths=false")
+        check_packing(self.packing)
         if not (self.preempt or self.resize or self.share):
             raise ValueError("without preempt, resize and share use sjf or backfill")
 
@@ -122,10 +134,11 @@ class Dovetail:
         assert isinstance(memory, PriceMemory)
         memory = replace(memory, pace=memory.pace.at(view))
         if self.share and self.lengths and not self._may_change(view):
-            decision = share_without_stopping(view, memory.looked, BestBenefit(by_benefit=False))
-            return replace(decision, memory=replace(memory, looked=decision.memory))
+            return replace(share_without_stopping(view, None, NetBenefit()), memory=memory)
         if not churned(view.changes):
             return Decision(None, memory)
+        if self.share and not view.all_preemptible:
+            view = _with_guests_settled(view)
         pool = pool_of(view)
         who = self._within_powers(view, contenders(view, pool))
         if not len(who.jobs):
@@ -134,10 +147,19 @@ class Dovetail:
         # Where some stay, two may share a GPU of which one stays: those are not for sale twice.
         gpus = pool.gpus if view.all_preemptible or not self.share else _for_sale(view, who)
         sale = sell_shared(view, market, gpus) if self.share else sell_alone(market, gpus)
-        draft = arrange(view, sale.units, market.stakes(), named=self.share, moves=self.preempt)
+        draft = arrange(
+            view,
+            sale.units,
+            market.stakes(),
+            named=self.share,
+            moves=self.preempt,
+            repairs=self.packing == DEFRAGMENT,
+        )
+        if self.share and self.lengths and not view.all_preemptible:
+            join_those_that_stay(view, draft, NetBenefit())
         waits = len(draft.placed) < len(view.running) + len(view.waiting)
         because = (Reason(OUTBID, behind=sale.last_job),) if waits else ()
-        return Decision(draft, replace(memory, looked=None), because=because)
+        return Decision(draft, memory, because=because)
 
     def _may_change(self, view: View) -> bool:
         """Returns whether any job may be stopped or resized once it runs."""
@@ -157,10 +179,16 @@ class Dovetail:
 
     def _market(self, view: View, who: Contenders, pace: Pace) -> Market:
         left_s, best = self._left_s(view, who.jobs), speeds_of(who)
+        if not self.jumps:
+            best = one_ahead(best, who.low)
         weights = weights_of(view, who, left_s, best, self.order_power)
         if self.patience_s:
             age_s = view.now - view.jobs.submit_s[who.jobs]
             weights = weights * np.maximum(age_s / self.patience_s, 1.0)
+        if self.deadline_weight:
+            fastest_s = left_s / np.maximum(best.max(axis=1), 1e-9)
+            to_deadline_s = view.jobs.deadline_s[who.jobs] - view.now
+            weights = weights * urgency(fastest_s, to_deadline_s, self.deadline_weight)
         held = np.minimum(np.maximum(who.held, who.low), best.shape[1] - 1)
         rate = best[np.arange(len(held)), held]
         rate = np.where(np.isfinite(rate) & (rate > 0), rate, 1.0)
@@ -180,6 +208,18 @@ class Dovetail:
             return left_s
         done_s = np.array(view.progress.done_s(jobs.tolist()), dtype=np.float64)
         return np.asarray(np.maximum(done_s, LEAST_DONE_S))
+
+
+def _with_guests_settled(view: View) -> View:
+    """Returns a view in which those who share a GPU with a job that stays may not be stopped."""
+    named, may = view.plan.occupancy.named.values(), view.preemptible
+    guests = {
+        job
+        for sharing in named
+        if len(sharing) > 1 and not all(may[other] for other in sharing)
+        for job in sharing
+    }
+    return replace(view, staying=view.staying | guests) if guests else view
 
 
 def _for_sale(view: View, who: Contenders) -> int:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from dovetail.core.units import NEVER_S
+from dovetail.live.controller.agent_reports import AgentReports
 from dovetail.live.controller.leases import Leases
 from dovetail.live.controller.live_jobs import LiveJob
 from dovetail.live.controller.node_monitor import NodeMonitor
@@ -111,6 +112,20 @@ def a_new_agent_is_as_the_one_before(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NodeMonitor, "_survey_anew", NodeMonitor._renew)
 
 
+def orders_to_a_lost_node_count(patch: pytest.MonkeyPatch) -> None:
+    void = NodeMonitor.void_orders
+
+    def only_once(monitor: NodeMonitor, node: int) -> None:
+        if not monitor.nodes[node].is_down or monitor.nodes[node].is_surveyed:
+            void(monitor, node)
+
+    patch.setattr(NodeMonitor, "void_orders", only_once)
+
+
+def a_report_counts_before_the_inventory(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AgentReports, "_is_of_unfound", lambda self, report: False)
+
+
 MUTATIONS: dict[str, Mutation] = {
     "lost is dead": lost_is_dead,
     "an answer counts from its arrival": counts_from_arrival,
@@ -123,4 +138,6 @@ MUTATIONS: dict[str, Mutation] = {
     "a number starts again": a_number_starts_again,
     "a node is missed once": a_node_is_missed_once,
     "a new agent is as the one before": a_new_agent_is_as_the_one_before,
+    "orders to a lost node count": orders_to_a_lost_node_count,
+    "a report counts before the inventory": a_report_counts_before_the_inventory,
 }

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 from harness.processes import Process
 
 from dovetail.core.cluster import DRAINING
-from dovetail.core.messages import PREEMPTED, Ended, Fact, NodeChanged, Started, Stopped
+from dovetail.core.messages import PREEMPTED, Ended, Fact, NodeChanged, Shrunk, Started, Stopped
 from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import TERMINAL
 from dovetail.live.jobs.record import GangMember, JobRecord
@@ -147,6 +147,9 @@ class Truth:
                 if self._draining.intersection([*held, *there]) and held != there:
                     self.breach(f"job {job} goes from {held} to {there}, {self._draining} drain")
                 self._nodes_of[job] = there
+            case Shrunk(_, job, placement):
+                # Off a node that is down, which drains if another job keeps its place there.
+                self._nodes_of[job] = placement.by_node()
             case Ended(_, job):
                 self._nodes_of.pop(job, None)
 

@@ -7,7 +7,7 @@ not know whether a worker that it lacks runs somewhere, so no gang acts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dovetail.core.messages import READY, ControllerChanged
 from dovetail.live.controller.gang_members import GangMembers
@@ -36,9 +36,12 @@ from dovetail.wire.agent import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AgentReports:
-    """Passes reports to the gangs that they concern; inventories first settle the gangs."""
+    """Passes reports to the gangs that they concern; inventories first settle the gangs.
+
+    It owns the unfound jobs: placed by an earlier controller on nodes that were not heard since.
+    """
 
     jobs: LiveJobs
     gangs: LiveGangs
@@ -51,6 +54,7 @@ class AgentReports:
     publisher: StatusPublisher
     outbox: Outbox
     guard: ReportGuard
+    _unfound: set[int] = field(default_factory=set, init=False)
 
     @property
     def monitor(self) -> NodeMonitor:
@@ -67,7 +71,7 @@ class AgentReports:
         if not self.gangs.settled:
             # Its gang does not know its workers yet, so this one would be ended as unknown.
             return
-        if not self.guard.allows(report):
+        if not self.guard.allows(report) or self._is_of_unfound(report):
             return
         if report.started is not None:
             self._started(report.node, report.started)
@@ -82,6 +86,11 @@ class AgentReports:
                 self._heard(said)
         if report.port is not None:
             self._found(report.port)
+
+    def _is_of_unfound(self, report: AgentReport) -> bool:
+        """Returns whether a gang does not know its worker yet: the inventory repeats the report."""
+        said = report.started or report.ended or report.deferred or report.said
+        return said is not None and said.job in self._unfound
 
     # Workers.
 
@@ -149,6 +158,7 @@ class AgentReports:
         # Last: gangs must know their workers there before the policy may use the node.
         if self.monitor.mark_up(node):
             self.leases.release(node)
+            self._find_unfound()
         self.settle()
 
     def _check_jobs(self, node: int, workers: Sequence[WorkerState]) -> None:
@@ -202,8 +212,23 @@ class AgentReports:
                 self.gangs.touch(job)
         self.leases.settle()
 
+    def _find_unfound(self) -> None:
+        """Looks again for the workers of jobs that kept their place on nodes that are back now."""
+        for number in sorted(self._unfound):
+            job = self.jobs.get(number)
+            if job is not None and self.leases.keeps(job):
+                continue
+            self._unfound.discard(number)
+            if job is not None and job.gang is not None and job.is_placed:
+                self._find_missing(job, job.gang)
+                self.gangs.touch(job)
+
     def _find_missing(self, job: LiveJob, gang: Gang) -> None:
         """Replaces the wanted workers of a job that no node has, or starts the job anew."""
+        if self.leases.keeps(job):
+            # What it has where nobody is heard is found when the node is back.
+            self._unfound.add(job.number)
+            return
         absent = gang.find_missing(self.tables.now)
         if absent and gang.has_lost_run():
             self.terminations.lost(job, absent)

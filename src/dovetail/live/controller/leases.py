@@ -1,10 +1,11 @@
 """What a job may leave behind on nodes that nobody hears, and what that forbids it.
 
-A node that is down may be cut off: its workers live until its lease is over. Nothing of a job may
-start from scratch while an older copy of it may train. A copy may if no worker that the controller
-still reaches must take part in its steps: then the job waits until the node is back, its lease is
-over, or it is gone. What is left of a job that trains on without the node is stranded: it makes no
-step, but may still write a checkpoint. So a later fresh start of the job gets a new lineage.
+A node that is down may be cut off: its workers live until its lease is over. A job that cannot go
+on without it keeps its place there until then. Nothing of a job may start from scratch while an
+older copy of it may train. A copy may if no worker that the controller still reaches must take part
+in its steps: then the job waits until the node is back, its lease is over, or it is gone. What is
+left of a job that trains on without the node is stranded: it makes no step, but may still write a
+checkpoint. So a later fresh start of the job gets a new lineage.
 """
 
 from __future__ import annotations
@@ -75,6 +76,35 @@ class Leases:
                 stranded = (*record.stranded, (node, record.lineage))
                 self.jobs.write(job, replace(record, nodes=nodes, stranded=stranded))
 
+    def keeps(self, job: LiveJob) -> bool:
+        """Returns whether a job keeps its place on a node that is down and not yet lost.
+
+        It can only wait for its processes there, or for how they ended: a plain job for each of
+        them, one that trains if it has no others. A job that leaves does not, nor one of which
+        nothing was started there.
+        """
+        if not job.is_placed or self.gangs.of(job).roster.is_leaving:
+            return False
+        on = {member.node for member in job.record.members}
+        awaited = self.monitor.awaited(on.intersection(job.record.nodes))
+        if not job.uses_train_protocol:
+            return bool(awaited)
+        workers = self.gangs.of(job).roster.workers.values()
+        return len(awaited) == len(on.union(w.node for w in workers))
+
+    def part_leaving(self, job: LiveJob) -> None:
+        """Makes a job wait that leaves a node which is down: it may still run there."""
+        gang = job.gang
+        if gang is None or not gang.roster.is_leaving:
+            return
+        awaited = self.monitor.awaited({w.node for w in gang.roster.workers.values()})
+        for node in awaited:
+            self.monitor.void_orders(node)
+            gang.lose(node)
+        if awaited:
+            self._part(job)
+            self.monitor.update_states(awaited)
+
     def may_train_on(self, job: LiveJob, node: int) -> bool:
         """Returns whether a job may train on a node that is down: nothing else of it may then."""
         return self.gangs.settled and node in job.record.nodes
@@ -82,12 +112,14 @@ class Leases:
     def part(self, node: int) -> None:
         """Makes the jobs wait that may train on a node that is down, now that none is heard."""
         for job in list(self.jobs):
-            if node not in job.record.nodes:
-                continue
-            if job.is_placed:
-                # It was to go on elsewhere, from what may still change on the node.
-                self.terminations.requeue(job, NODE_DOWN, job.spec.grace_s)
-            self.admission.consider(job)
+            if node in job.record.nodes and not self.keeps(job):
+                self._part(job)
+
+    def _part(self, job: LiveJob) -> None:
+        if job.is_placed:
+            # It was to go on elsewhere, from what may still change on the node.
+            self.terminations.requeue(job, NODE_DOWN, job.spec.grace_s)
+        self.admission.consider(job)
 
     def settle(self) -> None:
         """Parts all nodes that are down, once the workers on all others are known."""

@@ -1,4 +1,9 @@
-"""What follows when a node is declared down: its jobs train on without it, or wait again."""
+"""What follows when a node is declared down: its jobs train on without it, or wait.
+
+On a node with a lease a job that cannot go on elsewhere keeps its place: the node may only be cut
+off, and then its workers run on. When the node is back they are found as they are, or how they
+ended. The job is stopped when the node is lost: from then on nothing of it can live there.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +51,29 @@ class NodeLoss:
         """Declares a silent node down, with all that follows for its jobs."""
         self.monitor.mark_down(node)
         self.leases.strand(node)
+        self._take_jobs_off(node)
+        if self.gangs.settled and self.monitor.has_lease(node):
+            self.leases.part(node)
+        # Nobody waits for the inventory of a node that is down.
+        self.reports.settle()
+
+    def declare_lost(self, node: int) -> None:
+        """Takes the last jobs off a node that is down: its lease is over, or it is gone."""
+        if self.monitor.nodes[node].is_down:
+            # Jobs that kept their place went on ordering starts.
+            self.monitor.void_orders(node)
+            self._take_jobs_off(node, waited=True)
+        self.leases.release(node)
+
+    def _take_jobs_off(self, node: int, *, waited: bool = False) -> None:
+        """Shrinks or stops the jobs on a node that is down, but for those that keep their place."""
         plan = self.tables.state.plan
-        rows = sorted(row for row, p in plan.placed.items() if any(n == node for n, _ in p.spans))
+        rows = sorted(
+            row
+            for row, placement in plan.placed.items()
+            if any(n == node for n, _ in placement.spans)
+            and not self.leases.keeps(self.jobs.of_row(row))
+        )
         sharers: set[int] = set()
         shrunk: list[LiveJob] = []
         stopped: list[LiveJob] = []
@@ -72,13 +98,9 @@ class NodeLoss:
         for job in stopped:
             self.gangs.of(job).roster.vacate(self.tables.now, job.spec.grace_s, END)
             detail = f"node {node} was silent for too long"
-            self.terminations.retry(job, "NodeFail", detail, failed_by=(node,))
-        if self.gangs.settled and self.monitor.has_lease(node):
-            self.leases.part(node)
+            self.terminations.retry(job, "NodeFail", detail, failed_by=(node,), waited=waited)
         self.gpus.drop_unknown(node)
         self.members.update_sharers(sharers.difference(rows))
-        # Nobody waits for the inventory of a node that is down.
-        self.reports.settle()
 
     def take_gone(self, node: int, asked_s: float) -> None:
         """Takes the word of whoever started a node that it is dead: nothing there is awaited.
@@ -92,7 +114,7 @@ class NodeLoss:
             self.monitor.doubt(node, asked_s)
             return
         self.monitor.mark_gone(node)
-        self.leases.release(node)
+        self.declare_lost(node)
 
     def take_silence(self, node: int) -> None:
         """Declares a node down that was silent for too long, or is gone and is heard no more."""
@@ -125,7 +147,7 @@ class NodeLoss:
         count = len(self.monitor.nodes[node].gpus)
         for number in self.gpus.usage.jobs_on(node, count):
             job = self.jobs.get(number)
-            if job is not None and job.gang is not None:
+            if job is not None and job.gang is not None and not self.leases.keeps(job):
                 # They may run on unseen. Should the node come back, its inventory ends them.
                 job.gang.lose(node)
                 self.gangs.touch(job)

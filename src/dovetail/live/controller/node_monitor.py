@@ -242,6 +242,11 @@ class NodeMonitor:
         again_s = self._tables.now + self._rules.inventory_every_s
         self._timers.set(Timer.INVENTORY, node, again_s)
 
+    def void_orders(self, node: int) -> None:
+        """Makes the next inventory void all starts ordered until now: they may arrive after it."""
+        health = self.nodes[node]
+        health.is_surveyed, health.inventory_min = False, self._requests + 1
+
     def is_current(self, node: int, epoch: int, serial: int) -> bool:
         """Returns whether an inventory answers this controller, and no request from before a loss.
 
@@ -272,7 +277,7 @@ class NodeMonitor:
         If its machine was started anew it knows of no worker that ended there, and would obey a
         late order to start one.
         """
-        self.nodes[node].is_surveyed, self.nodes[node].inventory_min = False, self._requests + 1
+        self.void_orders(node)
         self.request_inventory(node)
 
     def _renew(self, node: int) -> None:
@@ -320,8 +325,8 @@ class NodeMonitor:
     def mark_down(self, node: int) -> None:
         """Notes that a node is down; only an inventory requested from now on brings it back."""
         health = self.nodes[node]
-        health.is_down, health.is_surveyed = True, False
-        health.inventory_min = self._requests + 1
+        health.is_down = True
+        self.void_orders(node)
         if self.has_lease(node):
             health.beat = None
             health.lost_s = health.heard_s + self._rules.lost_after_s(node)
@@ -373,7 +378,8 @@ class NodeMonitor:
     def _state(self, node: int) -> str:
         health = self.nodes[node]
         if health.is_down:
-            return DOWN
+            # Jobs that keep their place on it are still in the plan, and nothing else may start.
+            return DRAINING if self._tables.holds_jobs(node) else DOWN
         is_drained = health.is_drained or self._all_drained or node in self._closed
         return DRAINING if is_drained else UP
 

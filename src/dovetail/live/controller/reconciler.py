@@ -78,14 +78,15 @@ class Reconciler:
         if self.gangs.settled:
             # Reported events first: they may end the job, and then the gang must start nothing.
             self.events.handle(job, roster.take_events())
+            self.leases.part_leaving(job)
             gang.step(
                 now,
                 lambda node, gpu: (
-                    self._may_start(number, node, gpu)
+                    self._may_start(job, node, gpu)
                     and self.gpus.has_memory(job, (node, gpu), roster.bound)
                 ),
                 self.leases.monitor.reached_s,
-                lambda node, gpu, bound: self.gpus.has_memory(job, (node, gpu), bound),
+                lambda node, gpu, bound: self._has_room(job, node, gpu, bound),
             )
             self.events.handle(job, roster.take_events())
             self.events.start_clock_if_begun(job)
@@ -100,10 +101,15 @@ class Reconciler:
             self.jobs.write(job, regrouped)
         self.leases.note(job)
 
-    def _may_start(self, number: int, node: int, gpu: int) -> bool:
+    def _may_start(self, job: LiveJob, node: int, gpu: int) -> bool:
         # Gangs act once every node is surveyed or down, so this excludes all unsurveyed nodes.
         is_down = self.leases.monitor.nodes[node].is_down
-        return not is_down and self.gpus.may_start(number, node, gpu)
+        return not is_down and self.gpus.may_start(job.number, node, gpu)
+
+    def _has_room(self, job: LiveJob, node: int, gpu: int, bound: int) -> bool:
+        # Where nobody is heard, workers that were given up may still use the memory.
+        is_down = self.leases.monitor.nodes[node].is_down
+        return not is_down and self.gpus.has_memory(job, (node, gpu), bound)
 
     def _wake_blocked(self) -> None:
         """Touches the blocked gangs: GPUs or memory became free."""

@@ -41,6 +41,11 @@ class RecordedTables:
         """Returns where the plan places a job."""
         return self.state.plan.placed.get(row)
 
+    def holds_jobs(self, node: int) -> bool:
+        """Returns whether the plan places a job on a node."""
+        placed = self.state.plan.placed.values()
+        return any(n == node for placement in placed for n, _ in placement.spans)
+
     def done_s(self, row: int) -> float:
         """Returns the progress of a job by now, in solo seconds."""
         return self.state.done_s((row,))[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from dovetail.core.cluster import DOWN
 from dovetail.core.messages import Reason
 from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.controller.gpu_map import GpuMap
@@ -124,7 +125,7 @@ class StatusPublisher:
         return tuple(
             NodeStatus(
                 node,
-                self._monitor.state_of(node),
+                DOWN if health.is_down else self._monitor.state_of(node),
                 health.gpus,
                 health.heard_s,
                 cluster.group_of(node).gpu_type,

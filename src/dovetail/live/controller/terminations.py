@@ -158,12 +158,14 @@ class Terminations:
         code: int | None = None,
         is_counted: bool = False,
         failed_by: Iterable[int] = (),
+        waited: bool = False,
     ) -> None:
         """Makes a stopped job wait for the backoff, or ends it if its retries are used up.
 
         `failed_by` are the nodes whose fault it was: the next try is elsewhere, if it can be.
 
-        `is_counted` is True if the failure belongs to one that has used up a retry already.
+        `is_counted` is True if the failure belongs to one that has used up a retry already, and
+        `waited` if the job waited since then, so that no backoff is due.
         """
         record, spec = job.record, job.spec
         if not spec.requeue or (record.retries >= spec.retries and not is_counted):
@@ -173,7 +175,7 @@ class Terminations:
             self.end(job, transition, reason=reason, detail=detail, code=code)
             return
         retries = record.retries + (not is_counted)
-        begin_s = self.tables.now + self.rules.backoff(retries)
+        begin_s = self.tables.now + (0.0 if waited else self.rules.backoff(retries))
         retried = replace(
             record, retries=retries, not_before_s=begin_s, reason="BeginTime", detail=detail
         )

@@ -328,7 +328,7 @@ class LiveWorld:
         elif timer is Timer.INVENTORY:
             self._monitor.request_inventory(number)
         elif timer is Timer.LEASE:
-            self._leases.release(number)
+            self._node_loss.declare_lost(number)
         elif job is not None:
             self._expire_for(job, timer)
 

@@ -50,7 +50,7 @@ def unmet_condition(job: StoredJob, reader: Queries, snapshot: StatusSnapshot, n
     """Returns the first unmet condition of a job that is not in the queue."""
     record, unmet = job.record, []
     if awaited := awaited_nodes(record, snapshot, now_s):
-        return _awaited_text(awaited, now_s)
+        return awaited_text(awaited, now_s)
     records, names = _named_jobs(job.spec.after[:LOOKED_AT], reader)
     for need in job.spec.after[:LOOKED_AT]:
         other, name = records.get(need.job), names[need.job]
@@ -72,14 +72,17 @@ def unmet_condition(job: StoredJob, reader: Queries, snapshot: StatusSnapshot, n
 
 
 def awaited_nodes(record: JobRecord, snapshot: StatusSnapshot, now_s: float) -> list[NodeStatus]:
-    """Returns the nodes that are down on which a job may still run, so that it may not start."""
-    if record.reason != DISCONNECTED:
+    """Returns the nodes that are down on which a job may still run.
+
+    It may not start until they are back or lost, or it keeps its place there until then.
+    """
+    if record.reason != DISCONNECTED and record.state not in (State.CONFIGURING, State.RUNNING):
         return []
     awaited = (n for n in snapshot.nodes if n.node in record.nodes and n.state == DOWN)
     return [n for n in awaited if n.lost_s > now_s]
 
 
-def _awaited_text(nodes: Sequence[NodeStatus], now_s: float) -> str:
+def awaited_text(nodes: Sequence[NodeStatus], now_s: float) -> str:
     """Describes what must happen on the nodes that a job waits for, and when at the latest."""
     left_s = max(n.lost_s for n in nodes) - now_s
     names = ", ".join(n.label for n in nodes)

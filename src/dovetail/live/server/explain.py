@@ -23,6 +23,7 @@ from dovetail.live.jobs.status_snapshot import (
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.server.conditions import (
     awaited_nodes,
+    awaited_text,
     conditions,
     job_name,
     unmet_condition,
@@ -273,6 +274,8 @@ def _running(job: StoredJob, reader: Queries, index: SnapshotIndex, now_s: float
         evidence.extend(_progress_lines(job, run, index, reader, now_s))
     if idle := idle_text(run, now_s):
         evidence.append(f"it does not use its GPUs: {idle}")
+    if awaited := awaited_nodes(record, snapshot, now_s):
+        evidence.append(f"it may run on unheard: {awaited_text(awaited, now_s)}")
     evidence.extend(_out_of_reach(job))
     evidence.extend(_restart_lines(job))
     evidence.append(_free_text(free))

@@ -63,14 +63,16 @@ def job_row(job: StoredJob, index: SnapshotIndex, now_s: float) -> JobRow:
 
 def _where(record: JobRecord, index: SnapshotIndex, now_s: float) -> str:
     """Returns where a job runs, or the nodes on which it may, and for how long at most."""
+    if record.state in TERMINAL:
+        return ""
+    on = placement_text(record.members, index.snapshot)
     if awaited := awaited_nodes(record, index.snapshot, now_s):
         nodes = ",".join(n.label for n in awaited)
         left_s = max(n.lost_s for n in awaited) - now_s
-        return f"awaits {nodes}{f', {left_s:.0f} s' if left_s < ENDLESS_S else ''}"
-    if record.state in TERMINAL:
-        return ""
+        waits = f"awaits {nodes}{f', {left_s:.0f} s' if left_s < ENDLESS_S else ''}"
+        return f"{on} ({waits})" if on else waits
     idle = idle_text(index.runs.get(record.job), now_s)
-    return ", ".join(filter(None, (placement_text(record.members, index.snapshot), idle)))
+    return ", ".join(filter(None, (on, idle)))
 
 
 def idle_text(run: JobStatus | None, now_s: float) -> str:

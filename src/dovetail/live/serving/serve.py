@@ -44,7 +44,7 @@ from dovetail.live.serving.period import starting_meta
 from dovetail.live.serving.save_on_term import saving_on_term
 from dovetail.live.serving.scheduler import JobLengths, Scheduler, build_scheduler
 from dovetail.live.serving.up_request import UpRequest, make_folder
-from dovetail.live.serving.warm_up import warm_up
+from dovetail.live.serving.warm_up import freeze_what_stays, warm_up
 from dovetail.live.shipping.shipping_store import ShippedJob, ShippingStore
 from dovetail.live.store.database import Database, EmptyStore
 from dovetail.live.store.folder import Folder
@@ -159,6 +159,7 @@ def _serve_once(
         )
         # Before the agents start: later, jobs would wait for the compiler and a watchdog count it.
         warm_up(request.policy, engine.cluster, request.options)
+        freeze_what_stays()
         LOG.info("start: starting the agents of %s", request.engine)
         sys.setswitchinterval(SWITCH_S)
         _control(request, folder, engine, scheduler, lengths, store, recovered, ready)

@@ -6,6 +6,7 @@ seconds. Here no job waits for that, and the limit of a decision does not count.
 
 from __future__ import annotations
 
+import gc
 import logging
 from dataclasses import replace
 from time import perf_counter
@@ -53,6 +54,17 @@ def warm_up(policy: str, cluster: Cluster, texts: OptionTexts, limit_s: float = 
     took_s = perf_counter() - began
     if took_s > NOTICED_S:
         LOG.info("%s was warmed up in %.1f s", policy, took_s)
+
+
+def freeze_what_stays() -> None:
+    """Takes all objects that there are off what the garbage collector looks through from now on.
+
+    NOTE: programs and machine code are some 170,000 objects, which it looked through for 80 ms in
+    every sixth decision at 2,000 jobs; then for 1 ms.
+    """
+    gc.unfreeze()  # those of an earlier controller of this process
+    gc.collect()
+    gc.freeze()
 
 
 def warm_up_trace(cluster: Cluster) -> Trace:

@@ -75,8 +75,18 @@ def pool_of(view: View) -> Pool:
     if not cluster.states and view.all_preemptible:
         return Pool(cluster.gpus)
     gpus = sum(g for n, g in enumerate(cluster.capacity) if cluster.is_open(n))
-    spans = (span for j in staying(view) for span in view.running[j].spans)
-    return Pool(gpus - sum(g for n, g in spans if cluster.is_open(n)))
+    return Pool(gpus - _held(view, staying(view)))
+
+
+def _held(view: View, jobs: Sequence[int]) -> int:
+    """Returns the GPUs of open nodes that jobs hold, one that two of them share counted once."""
+    cluster, held, named = view.cluster, 0, set[tuple[int, int]]()
+    for placement in (view.running[job] for job in jobs):
+        if placement.gpu_ids:
+            named.update(gpu for gpu in placement.named() if cluster.is_open(gpu[0]))
+        else:
+            held += sum(gpus for node, gpus in placement.spans if cluster.is_open(node))
+    return held + len(named)
 
 
 def is_limited(view: View) -> bool:

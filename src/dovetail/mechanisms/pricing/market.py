@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dovetail.algorithms.gpu_price import Sale, sell
 from dovetail.core.defragmentation import Stake
@@ -149,9 +150,8 @@ def _may_share(view: View, market: Market, values: Floats) -> Ints:
 
 
 def _shares_now(view: View, jobs: Ints) -> Bools:
-    named = view.plan.occupancy.named.values()
-    crowded = {job for sharing in named if len(sharing) > 1 for job in sharing}
-    return np.isin(jobs, np.array(sorted(crowded), np.int64))
+    sharing = view.plan.occupancy.sharing_jobs()
+    return np.isin(jobs, np.array(sorted(sharing), np.int64))
 
 
 def _wishes(view: View, jobs: Ints) -> Ints:
@@ -213,7 +213,7 @@ def _settled(
     who: Candidates,
     priced: Floats,
     pairs: Floats,
-    variant: Ints,
+    variant: NDArray[np.int8],
     counts: Ints,
 ) -> Sold:
     """Returns the units of a sale: of each pair both jobs, or the one that makes more alone."""

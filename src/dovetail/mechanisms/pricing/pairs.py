@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dovetail.core.job import Bools, Floats, Ints
 from dovetail.mechanisms.pricing.pair_rates import OTHER_WAY, PairRates
@@ -44,7 +45,7 @@ class PairValues(NamedTuple):
     """What pairs i < j make of GPUs, and the best `variant` of steps [jobs, jobs, counts]."""
 
     values: Floats
-    variant: Ints
+    variant: NDArray[np.int8]
 
 
 def values_of_pairs(tables: PairRates, who: Candidates) -> PairValues:

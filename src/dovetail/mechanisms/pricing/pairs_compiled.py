@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dovetail.algorithms.compiled import compiled
 from dovetail.core.job import Floats, Ints
@@ -16,42 +17,47 @@ if TYPE_CHECKING:
 @compiled
 def pair_values(
     rates: Floats, other_way: Ints, counts: Ints, who: Candidates
-) -> tuple[Floats, Ints]:
+) -> tuple[Floats, NDArray[np.int8]]:
     """Returns the values and the best variants of pairs i < j [jobs, jobs, counts].
 
     The rest of both arrays is not set. `rates` and `other_way` are those of `PairRates`.
+
+    NOTE: the rates of a pair lie together, and what does not depend on the number of GPUs is taken
+    out of its loop: 0.8 ms for 192 candidates in place of 9.
     """
     jobs = len(who.rows)
     values = np.empty((jobs, jobs, len(counts)))
-    variants = np.empty((jobs, jobs, len(counts)), np.int64)
+    variants = np.empty((jobs, jobs, len(counts)), np.int8)
     for i in range(jobs):
         for j in range(i + 1, jobs):
             values[i, j] = -np.inf
-            together = who.partner[i] == j
-            if who.wish[i] != who.wish[j] and not together:
+            if who.wish[i] != who.wish[j] and who.partner[i] != j:
                 continue
             low, cap = max(who.low[i], who.low[j]), min(who.cap[i], who.cap[j])
-            one, two = who.kinds[i], who.kinds[j]
+            mine, theirs = rates[who.kinds[i], who.kinds[j]], rates[who.kinds[j], who.kinds[i]]
+            weight, other = who.weights[i], who.weights[j]
+            first, now, bonus = _as_they_run(who, i, j)
+            held, grow = who.held[first], who.grow[first]
             for at in range(len(counts)):
                 if not low <= counts[at] <= cap:
                     continue
                 best = -np.inf
                 for variant in range(len(other_way)):
-                    rate = rates[variant, one, two, at]
+                    rate = mine[at, variant]
                     if rate <= 0.0:
                         continue
-                    theirs = rates[other_way[variant], two, one, at]
-                    both = rate * who.weights[i] + theirs * who.weights[j]
+                    both = rate * weight + theirs[at, other_way[variant]] * other
                     if both > best:
                         best, variants[i, j, at] = both, variant
-                if best > -np.inf:
-                    values[i, j, at] = _less_changes(best, counts[at], who, i, j)
+                if counts[at] > held > 0:
+                    best -= max(best - now, 0.0) * grow
+                values[i, j, at] = best + bonus
     return values, variants
 
 
 @compiled
-def _less_changes(best: float, gpus: int, who: Candidates, i: int, j: int) -> float:
-    """Takes off what it costs that jobs grow or move, and adds what it saves that they stay.
+def _as_they_run(who: Candidates, i: int, j: int) -> tuple[int, float, float]:
+    """Returns whose GPUs a pair gets, what they make of them now, and what it saves if they stay.
 
     The GPUs are those of the job that makes more of its own, unless the two share already.
     """
@@ -59,13 +65,9 @@ def _less_changes(best: float, gpus: int, who: Candidates, i: int, j: int) -> fl
     own = saved if who.keeps[i] else 0.0
     theirs = other if who.keeps[j] else 0.0
     first = i if own >= theirs else j
-    now = who.now[first]
-    bonus = max(own, theirs)
     if who.partner[i] == j:
-        now, bonus = who.now[i] + who.now[j], saved + other
-    if gpus > who.held[first] > 0:
-        best -= max(best - now, 0.0) * who.grow[first]
-    return best + bonus
+        return first, who.now[i] + who.now[j], saved + other
+    return first, who.now[first], max(own, theirs)
 
 
 @compiled

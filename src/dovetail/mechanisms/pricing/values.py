@@ -29,6 +29,22 @@ def speeds_of(who: Contenders) -> Floats:
     return np.asarray(best)
 
 
+def one_ahead(speeds: Floats, low: Ints) -> Floats:
+    """Returns speeds by which a sale sees one GPU ahead of what a job has, as AFS does.
+
+    From its least GPUs on no GPU adds more than the one before: who gains nothing from the next
+    gets none of those behind it.
+    """
+    counts, rows = np.arange(speeds.shape[1]), np.arange(len(low))
+    usable, first = np.isfinite(speeds), speeds[rows, low]
+    gains = np.diff(np.where(usable, speeds, 0.0), axis=1, prepend=0.0)
+    gains[rows, low] = first / low
+    gains = np.where(counts >= low[:, None], gains, np.inf)
+    gains = np.minimum.accumulate(gains, axis=1)
+    more = np.where(counts > low[:, None], gains, 0.0).cumsum(axis=1)
+    return np.where(usable & (counts >= low[:, None]), first[:, None] + more, speeds)
+
+
 def weights_of(view: View, who: Contenders, left_s: Floats, speeds: Floats, order: float) -> Floats:
     """Returns what a solo second of each contender is worth.
 
@@ -43,6 +59,17 @@ def weights_of(view: View, who: Contenders, left_s: Floats, speeds: Floats, orde
     power = order + (1.0 - order) * rigid
     size = view.jobs.gpus[who.jobs] ** rigid
     return np.asarray(np.maximum(left_s / scale, LEAST_S) ** -power / scale * size)
+
+
+def urgency(fastest_s: Floats, to_deadline_s: Floats, weight: float) -> Floats:
+    """Returns the factors of weights for deadlines: 1 + weight * (share of the time needed)^2.
+
+    The share is the time that a job needs at its fastest over the time to its deadline: it grows
+    while the job waits or runs on few GPUs. A deadline that is lost, or none, counts nothing.
+    """
+    open_yet = (to_deadline_s > 0.0) & (fastest_s <= to_deadline_s)
+    share = np.divide(fastest_s, to_deadline_s, out=np.zeros(len(fastest_s)), where=open_yet)
+    return np.asarray(1.0 + weight * share**2)
 
 
 def with_hysteresis(values: Floats, held: Ints, *, grow: Floats, saved: Floats) -> Floats:

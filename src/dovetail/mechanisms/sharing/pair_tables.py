@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.algorithms.pair_sharing import overlapped_many_s, pays, threshold_many
+from dovetail.algorithms.pair_sharing import ends_many_s, overlapped_many_s, pays, threshold_many
 from dovetail.core.beliefs import Physics, SizedJob
 from dovetail.core.growth import Growing
 from dovetail.core.job import Bools, Floats, Ints
@@ -216,6 +216,30 @@ def _roomy(table: NDArray[S], rows: int, columns: int) -> NDArray[S]:
                     table.dtype)  # fmt: skip
     more[: shape[0], : shape[1]] = table
     return more
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """When both of a pair end, with the newcomer's steps for the earliest sum, host by host."""
+
+    steps: Ints
+    host_s: Floats
+    guest_s: Floats
+
+
+def ends(row: GuestRow, hosts: Ints, left_s: Floats, guest_s: float) -> Ends:
+    """Returns the ends of a newcomer beside each of many hosts; infinite where both do not fit."""
+    host, guest = ends_many_s(
+        left_s[None, :],
+        guest_s * row.cut[:, None],
+        row.host_ratio[:, hosts],
+        row.guest_ratio[:, hosts],
+    )
+    both = np.where(row.fits[:, hosts], host + guest, NEVER_S)
+    line, each = np.argmin(both, axis=0), np.arange(len(hosts))
+    fits = both[line, each] < NEVER_S
+    host_s = np.where(fits, host[line, each], NEVER_S)
+    return Ends(row.steps[line], host_s, np.where(fits, guest[line, each], NEVER_S))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from dovetail.core.beliefs import Physics
 from dovetail.core.growth import Growing
-from dovetail.core.job import Floats, Ints
+from dovetail.core.job import Bools, Floats, Ints
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
@@ -68,7 +68,16 @@ class SharedGpus:
     and the GPUs that they hold alone on open nodes (`alone`).
     """
 
-    def __init__(self, view: View, draft: Draft, rules: PairRules, memory: object) -> None:
+    def __init__(
+        self,
+        view: View,
+        draft: Draft,
+        rules: PairRules,
+        memory: object,
+        *,
+        beside: Bools | None = None,
+    ) -> None:
+        """Takes whom the policy lets be a host beside the owners, by job; None for all."""
         self.view, self.draft, self.rules = view, draft, rules
         running = view.progress.running()
         jobs = running.jobs
@@ -79,7 +88,8 @@ class SharedGpus:
             alone_of[jobs] = running.gpus.astype(np.int64) - _unusable(view)[jobs]
         self._alone_of = alone_of
         alone = alone_of[jobs]
-        rows = np.flatnonzero(rules.shareable[jobs] & (alone > 0))
+        may = rules.shareable if beside is None else rules.shareable & beside
+        rows = np.flatnonzero(may[jobs] & (alone > 0))
         jobs = jobs[rows]
         self._jobs = Growing(jobs)
         self._hosts = Growing(rules.host_of[jobs])

@@ -25,6 +25,7 @@ import numpy as np
 from dovetail.core.job import Bools, Floats, Ints
 from dovetail.core.messages import Reason
 from dovetail.core.passes import NO_ROOM, Because, refuses
+from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.mechanisms.sharing.pair_rules import PairRules, rules_of
@@ -110,6 +111,20 @@ def decide(view: View, memory: object, beside: HostChoice, *, by_service: bool =
         view.plan.discard()
     chosen = draft if started else None
     return Decision(chosen, gpus.looked(version + bool(started)), because=because)
+
+
+def join_those_that_stay(view: View, draft: Draft, beside: HostChoice) -> bool:
+    """Starts waiting jobs of a draft beside jobs that may not be stopped; whether any started.
+
+    Those that may be stopped run elsewhere in the draft, so nobody joins them.
+    """
+    rules = rules_of(view, weighs=beside.weighs)
+    gpus = SharedGpus(view, draft, rules, None, beside=~view.preemptible)
+    if not len(gpus.jobs):
+        return False
+    waiting = _waiting(view, rules, by_service=False)
+    left = np.array([job not in draft.placed for job in waiting.jobs.tolist()], bool)
+    return bool(_Search(gpus, beside).sweep(waiting.only(left)))
 
 
 def _waiting(view: View, rules: PairRules, by_service: bool) -> WaitingJobs:
