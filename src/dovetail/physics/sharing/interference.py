@@ -232,7 +232,8 @@ class MeasuredInterference(Interference):
         )
         stages, held, weight = vectors.transpose(2, 0, 1, 3)
         law = slowdowns(stages, held, weight, ROOMY_HOST)[:, 0]
-        return np.maximum(LEAST, law - 1.0).tolist()
+        excess: list[float] = np.maximum(LEAST, law - 1.0).tolist()
+        return excess
 
     def _measured_as(self, profile: ModelProfile) -> str:
         name = self._known.measured_as.get(profile.full_name)
