@@ -1,10 +1,10 @@
 """How far below the best schedule each bound lies: small instances, all schedules tried.
 
-python -m benchmarks.bound_looseness [--instances 60] [--powers 'sharing, rigid']
+python -m benchmarks.bound_looseness [--instances 60] [--powers 'sharing, rigid'] [--cluster 2x2]
 
-Jobs of the zoo on one node. The best schedule is that of all which change at arrivals and ends, by
-the physics of the simulator, without switching costs. One that changes in between may be better, so
-the ratios are no larger than those to the optimum.
+Jobs of the zoo on a few GPUs, of one node or of nodes of several sizes. The best schedule is that
+of all which change at arrivals and ends, by the physics of the simulator, without switching costs.
+One that changes in between may be better, so the ratios are no larger than those to the optimum.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from dovetail.study.bound import bound
 from dovetail.study.options import Options
 from dovetail.study.run import build_physics
 
-GPUS, JOBS = 4, 4
-CLUSTER = Cluster.parse(f"1x{GPUS}")
+JOBS = 4
+ONE_NODE = Cluster.parse("1x4")
 STEPS = (1, 2)
 LIMITS = (1.0, 0.6)
 """Accumulation steps and limits that are tried for jobs that share."""
@@ -49,13 +49,18 @@ KINDS = (
 Rates = tuple[float, ...]
 """Solo seconds of progress per second of each job of the trace."""
 Held = dict[int, Placement]
+Gpus = tuple[tuple[int, int], ...]
+"""Some GPUs: their nodes, and their numbers there."""
 
 
-def drawn(rng: np.random.Generator, powers: Powers, jobs: int = JOBS) -> Trace:
-    """Returns jobs of random models, sizes, lengths and arrivals that crowd one node."""
-    names = sorted(name for name, profile in zoo().items() if profile.max_gpus.value >= GPUS)
+def drawn(
+    rng: np.random.Generator, powers: Powers, jobs: int = JOBS, cluster: Cluster = ONE_NODE
+) -> Trace:
+    """Returns jobs of random models, sizes, lengths and arrivals that crowd four GPUs."""
+    most = cluster.installed_gpus
+    names = sorted(name for name, profile in zoo().items() if profile.max_gpus.value >= most)
     gpus = rng.choice([1, 2, 2, 4], jobs)
-    sizes = (np.ones(jobs, np.int64), np.full(jobs, GPUS)) if powers.elastic else (gpus, gpus)
+    sizes = (np.ones(jobs, np.int64), np.full(jobs, most)) if powers.elastic else (gpus, gpus)
     table = JobTable.build(
         [str(job) for job in range(jobs)],
         np.sort(rng.choice([0.0, 0.0, 200.0, 600.0, 1500.0], jobs)),
@@ -72,8 +77,8 @@ def drawn(rng: np.random.Generator, powers: Powers, jobs: int = JOBS) -> Trace:
 
 def least_mean_jct_s(trace: Trace, options: Options, powers: Powers) -> float:
     """Returns the mean JCT of the best schedule that changes at arrivals and ends."""
-    physics = build_physics(trace, options)
-    ways = cache(lambda present: _ways(trace, physics, present, powers))
+    physics, cluster = build_physics(trace, options), options.cluster
+    ways = cache(lambda present: _ways(trace, physics, cluster, present, powers))
     submit_s = trace.jobs.submit_s.tolist()
     top = [max(rates[j] for rates in ways((j,))) for j in range(len(trace))]
 
@@ -103,11 +108,13 @@ def least_mean_jct_s(trace: Trace, options: Options, powers: Powers) -> float:
     return least(min(submit_s), whole, 0.0, inf) / len(trace)
 
 
-def _ways(trace: Trace, physics: Physics, present: Sequence[int], powers: Powers) -> list[Rates]:
+def _ways(
+    trace: Trace, physics: Physics, cluster: Cluster, present: Sequence[int], powers: Powers
+) -> list[Rates]:
     """Returns the rates of all legal plans that no other one beats for every job, best first."""
     found: set[Rates] = set()
-    for held in _plans(trace, present, powers):
-        rates = _rates(trace, physics, held)
+    for held in _plans(trace, cluster, present, powers):
+        rates = _rates(trace, physics, cluster, held)
         if rates:
             found.add(rates)
     kept = [
@@ -118,86 +125,112 @@ def _ways(trace: Trace, physics: Physics, present: Sequence[int], powers: Powers
     return sorted(kept, key=sum, reverse=True)
 
 
-def _plans(trace: Trace, present: Sequence[int], powers: Powers) -> Iterator[Held]:
+def _plans(
+    trace: Trace, cluster: Cluster, present: Sequence[int], powers: Powers
+) -> Iterator[Held]:
     """Yields where each job may be, apart, side by side or in sets that take turns."""
-    yield from _side_by_side(trace, present, powers)
+    yield from _side_by_side(trace, cluster, present, powers)
     if powers.interleaving:
-        yield from _in_turns(trace, present)
+        yield from _in_turns(trace, cluster, present)
 
 
-def _side_by_side(trace: Trace, present: Sequence[int], powers: Powers) -> Iterator[Held]:
+def _side_by_side(
+    trace: Trace, cluster: Cluster, present: Sequence[int], powers: Powers
+) -> Iterator[Held]:
     willing = [j for j in present if trace.jobs.shareable[j]] if powers.sharing else []
     on_gpu = [(), *((j,) for j in present), *combinations(willing, 2)]
-    for gpus in combinations_with_replacement(on_gpu, GPUS):
-        ids = {j: tuple(g for g, jobs in enumerate(gpus) if j in jobs) for j in present}
+    names = _names(cluster.installed)
+    settings = tuple(product(STEPS, LIMITS if powers.limits else (1.0,)))
+    # GPUs of a node are alike.
+    by_node = [tuple(combinations_with_replacement(on_gpu, gpus)) for gpus in cluster.installed]
+    for nodes in product(*by_node):
+        on = dict(zip(names, (jobs for node in nodes for jobs in node), strict=True))
+        ids = {j: tuple(gpu for gpu, jobs in on.items() if j in jobs) for j in present}
         if not all(_may_be(trace, j, len(of)) for j, of in ids.items() if of):
             continue
-        shared = [j for j in present if any(j in jobs and len(jobs) > 1 for jobs in gpus)]
-        settings = tuple(product(STEPS, LIMITS if powers.limits else (1.0,)))
+        shared = [j for j in present if any(j in jobs and len(jobs) > 1 for jobs in on.values())]
         for chosen in product(settings, repeat=len(shared)):
             of_job = dict(zip(shared, chosen, strict=True))
             yield {j: _on(of, *of_job.get(j, (1, 1.0))) for j, of in ids.items() if of}
 
 
-def _in_turns(trace: Trace, present: Sequence[int]) -> Iterator[Held]:
+def _in_turns(trace: Trace, cluster: Cluster, present: Sequence[int]) -> Iterator[Held]:
     """Yields one set of two to four jobs on the same GPUs, and the others apart."""
     willing = [j for j in present if trace.jobs.shareable[j]]
     for members in range(2, len(willing) + 1):
         for some in combinations(willing, members):
             others = [j for j in present if j not in some]
-            for gpus in range(1, GPUS + 1):
-                if not all(_may_be(trace, j, gpus) for j in some):
+            for counts in product(*(range(gpus + 1) for gpus in cluster.installed)):
+                if not all(_may_be(trace, j, sum(counts)) for j in some):
                     continue
-                ids = tuple(range(gpus))
-                for rest in _apart(trace, others, gpus):
+                on = _on(_names(counts))
+                for rest in _apart(trace, others, cluster.installed, counts):
                     for phases in permutations(range(4), members):
                         seats = {
-                            j: replace(_on(ids), interleave=Interleave(0, phase))
+                            j: replace(on, interleave=Interleave(0, phase))
                             for j, phase in zip(some, phases, strict=True)
                         }
                         yield {**seats, **rest}
 
 
-def _apart(trace: Trace, jobs: Sequence[int], first: int) -> Iterator[Held]:
-    """Yields where jobs may be alone on the GPUs from one on."""
-    for counts in product(range(GPUS + 1 - first), repeat=len(jobs)):
-        if sum(counts) > GPUS - first:
+def _apart(
+    trace: Trace, jobs: Sequence[int], installed: Sequence[int], taken: Sequence[int]
+) -> Iterator[Held]:
+    """Yields where jobs may be alone on the GPUs behind the first ones of each node, the taken."""
+    if not jobs:
+        yield {}
+        return
+    free = [range(gpus - used + 1) for gpus, used in zip(installed, taken, strict=True)]
+    for counts in product(*free):
+        if sum(counts) and not _may_be(trace, jobs[0], sum(counts)):
             continue
-        if all(_may_be(trace, j, n) for j, n in zip(jobs, counts, strict=True) if n):
-            held, at = {}, first
-            for j, n in zip(jobs, counts, strict=True):
-                if n:
-                    held[j] = _on(tuple(range(at, at + n)))
-                at += n
-            yield held
+        mine = {jobs[0]: _on(_names(counts, taken))} if sum(counts) else {}
+        after = [used + more for used, more in zip(taken, counts, strict=True)]
+        for rest in _apart(trace, jobs[1:], installed, after):
+            yield {**mine, **rest}
 
 
 def _may_be(trace: Trace, job: int, gpus: int) -> bool:
     return bool(trace.jobs.min_gpus[job] <= gpus <= trace.jobs.max_gpus[job])
 
 
-def _on(ids: tuple[int, ...], steps: int = 1, limit: float = 1.0) -> Placement:
-    fractions = (limit,) * len(ids) if limit < 1 else ()
-    return Placement(((0, len(ids)),), (ids,), steps, fractions)
+def _names(counts: Sequence[int], first: Sequence[int] = ()) -> Gpus:
+    """Returns so many GPUs of each node, from the `first` on."""
+    starts = first or (0,) * len(counts)
+    return tuple(
+        (node, start + gpu)
+        for node, (count, start) in enumerate(zip(counts, starts, strict=True))
+        for gpu in range(count)
+    )
 
 
-def _rates(trace: Trace, physics: Physics, held: Held) -> Rates:
+def _on(names: Gpus, steps: int = 1, limit: float = 1.0) -> Placement:
+    by_node = {node: tuple(g for n, g in names if n == node) for node, _ in names}
+    spans = tuple((node, len(ids)) for node, ids in by_node.items())
+    fractions = (limit,) * len(names) if limit < 1 else ()
+    return Placement(spans, tuple(by_node.values()), steps, fractions)
+
+
+def _rates(trace: Trace, physics: Physics, cluster: Cluster, held: Held) -> Rates:
     """Returns the rate of each job, nothing if some do not fit the memory of a GPU."""
-    on_gpu = {g: [(j, p) for j, p in held.items() if g in p.gpu_ids[0]] for g in range(GPUS)}
-    memory_bytes = CLUSTER.groups[0].gpu_memory_bytes
+    on_gpu: dict[tuple[int, int], list[tuple[int, Placement]]] = {}
+    for job, placement in held.items():
+        for gpu in placement.named():
+            on_gpu.setdefault(gpu, []).append((job, placement))
+    memory_bytes = cluster.groups[0].gpu_memory_bytes
     for occupants in on_gpu.values():
         if len(occupants) > 1 and not physics.memory.fits(occupants, memory_bytes):
             return ()
     rates = [0.0] * len(trace)
     for job, placement in held.items():
-        beside = dict(pair for g in placement.gpu_ids[0] for pair in on_gpu[g] if pair[0] != job)
+        beside = dict(pair for gpu in placement.named() for pair in on_gpu[gpu] if pair[0] != job)
         rates[job] = physics.rate(job, placement, list(beside.items()))
     return tuple(rates)
 
 
-def looseness(trace: Trace, powers: Powers) -> dict[str, float]:
+def looseness(trace: Trace, powers: Powers, cluster: Cluster = ONE_NODE) -> dict[str, float]:
     """Returns each bound, and the best of them, over the mean JCT of the best schedule."""
-    options = Options(CLUSTER)
+    options = Options(cluster)
     exact_s = least_mean_jct_s(trace, options, powers)
     found = bound(trace, options, powers)
     ratios = {one.name: one.mean_jct_s / exact_s for one in found.bounds}
@@ -209,11 +242,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--instances", type=int, default=60)
     parser.add_argument("--powers", default="", help="only those with these words")
+    parser.add_argument("--cluster", type=Cluster.parse, default=ONE_NODE, help="of four GPUs")
     given = parser.parse_args()
-    instances = given.instances
+    instances, cluster = given.instances, given.cluster
     for powers in [one for one in KINDS if given.powers in ("", one.words)]:
         rng, began = np.random.default_rng(7), process_time()
-        every = [looseness(drawn(rng, powers), powers) for _ in range(instances)]
+        every = [
+            looseness(drawn(rng, powers, JOBS, cluster), powers, cluster) for _ in range(instances)
+        ]
         print(f"{powers.words}, {instances} instances, {process_time() - began:.0f} s of CPU")
         for name in every[0]:
             ratios = [one[name] for one in every]

@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from benchmarks.colocation_profile import FREE, LIMIT, LOCK_STEP
+from benchmarks.scatter import Panel, save, scatter
 from benchmarks.sharing_sources import (
     deepshare,
     error_rows,
@@ -40,9 +40,6 @@ from dovetail.physics.sharing.interference import MeasuredInterference
 from dovetail.physics.sharing.limits import shared_slowdown, utilization
 from dovetail.physics.sharing.service_demand import ServiceDemand, well_placed_demand
 from dovetail.physics.zoo.models import lookup, zoo
-from dovetail.profiling.least_squares import error_of
-from dovetail.report.plots import canvas
-from papers.frame.drawing import outer_labels
 from papers.muri.published import SHARED
 from tools.zoo.pairs import (
     FITTED_ON,
@@ -61,10 +58,6 @@ from tools.zoo.pairs import (
     read_pairs,
 )
 from tools.zoo.sharing import Throughput, infer_ratio
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
 MEASURED_HERE = Path(__file__).parent / "colocation_profiles"
@@ -301,56 +294,13 @@ def print_limits() -> None:
 # The picture.
 
 
-def picture(found: Sequence[Source]) -> Figure:
-    """Draws predicted against measured ratios, a panel for each source."""
-    drawn = [source for source in found if source.shown]
-    rows = (len(drawn) + 1) // 2
-    with canvas.house_style():
-        figure, (whole,) = canvas.sheet(0.4 + 2.2 * rows)
-        whole.remove()
-        panels = list(figure.subplots(rows, 2).flat)
-        for axes, source in zip(panels, drawn, strict=False):
-            draw(axes, source)
-        for axes in panels[len(drawn) :]:
-            axes.remove()
-        outer_labels(figure, "measured ratio", "predicted ratio")
-    return figure
-
-
-def draw(axes: Axes, source: Source) -> None:
-    """Draws one source: a dot a row, and the line on which both are the same."""
-    from matplotlib.ticker import FixedLocator, NullLocator
-
-    predicted = np.concatenate([one.predicted for one in source.rows])
-    measured = np.concatenate([one.measured for one in source.rows])
-    most, few = 1.08 * float(max(predicted.max(), measured.max())), len(measured) < 300
-    axes.plot([1, most], [1, most], color=canvas.INK, linewidth=0.8)
-    for place, one in enumerate(source.rows):
-        dots = axes.plot(one.measured, one.predicted, "o", mew=0, color=canvas.colour(place))
-        dots[0].set(markersize=4 if few else 2, alpha=0.7 if few else 0.25)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    for line in (axes.xaxis, axes.yaxis):
-        line.set_major_locator(FixedLocator(TICKS))
-        line.set_minor_locator(NullLocator())
-        line.set_major_formatter("{x:g}")
-    axes.set_xlim(0.97, most)
-    axes.set_ylim(0.97, most)
-    axes.set_aspect("equal")
-    axes.set_title(source.shown, fontsize=9)
-    words = f"mean error {error_of(predicted, measured).mean:.0%}"
-    axes.text(0.97, 0.04, words, fontsize=8, ha="right", transform=axes.transAxes)
-    axes.tick_params(labelsize=8)
-    canvas.grid(axes)
-
-
-def save(figure: Figure, folder: Path) -> None:
-    """Writes `contention.png`; 64 colours take a third of the bytes that dots over dots take."""
-    from PIL import Image
-
-    bitmap, vector = canvas.save(figure, folder / "contention")
-    vector.unlink()
-    Image.open(bitmap).convert("RGB").quantize(64).save(bitmap, optimize=True)
+def panels(found: Iterable[Source]) -> list[Panel]:
+    """Returns a panel for each source that is shown, a colour for each set of rows."""
+    return [
+        Panel(source.shown, [(one.predicted, one.measured) for one in source.rows], TICKS)
+        for source in found
+        if source.shown
+    ]
 
 
 def main() -> None:
@@ -373,8 +323,7 @@ def main() -> None:
     print_sums()
     print_limits()
     if given.output:
-        given.output.mkdir(parents=True, exist_ok=True)
-        save(picture(found), given.output)
+        save(scatter(panels(found), "ratio"), given.output / "contention")
 
 
 if __name__ == "__main__":

@@ -14,13 +14,16 @@ from dovetail.algorithms.pipeline_time import packed_s, spread_s
 from dovetail.physics.pipelines.pipelined import pipelined
 from dovetail.physics.pipelines.planner import TESTBED, held_bytes, plan
 from tools.zoo.plans import fit_plans
+from tools.zoo.predicted_times import PredictedTimes
 
 
 def errors(data: Path) -> None:
     """Prints the held-out errors, and what was fitted."""
     found = fit_plans(data)
     print(f"{'model':<10}{'rows':>6}{'mean':>9}{'p90':>9}{'worst':>9}   reached of the A800's peak")
-    for name, error in [*found.held_out.items(), ("all", found.every_row)]:
+    every_row = PredictedTimes.joined(found.held_out.values())
+    for name, times in [*found.held_out.items(), ("all", every_row)]:
+        error = times.error
         shares = "".join(f"{100 * x:>8.1f}%" for x in (error.mean, error.p90, error.worst))
         reached = f"{found.efficiency[name]:.2f}" if name in found.efficiency else ""
         print(f"{name:<10}{error.rows:>6}{shares}   {reached}")

@@ -128,8 +128,6 @@ def _heard(belief: str, policy: Policy) -> str:
 PACKAGE = "dovetail.policies."
 LEFT_OUT = ("no-op", "ticked", "heavy-edge", "slurm", "tenancy")
 """Does nothing; wraps any policy; as it stands, the same as its preset wcs-subtime."""
-NEWER = ("dovetail", "serverfilling", "serverfilling-gittins", "serverfilling-srpt", "sia")
-"""Came after these tables were played; their own pages compare them."""
 BASELINE = "srtf"
 POLLUX = "pollux:population=20,generations=20"
 """NOTE: it searches a smaller population for fewer generations than its authors' (100 and 100),
@@ -141,7 +139,9 @@ WRAPPED = {
     "gimbal(gandiva-deadline)": "gimbal:inner=gandiva-deadline:unequal=true,goal=deadline",
     "gimbal(gavel)": "gimbal:inner=gavel:unequal=true,goal=makespan",
 }
-SLOW = ("gandiva", "gandiva-deadline", "gavel", "pollux", *WRAPPED)
+FORMS = ("dovetail:share=false", "dovetail:lengths=false", "afs-l:packing=defragment")
+"""Ours without one of its powers, and without lengths; AFS-L with a packer, as ours has one."""
+SLOW = ("gandiva", "gandiva-deadline", "gavel", "pollux", "sia", *WRAPPED)
 """Look at everything at every round: played with one seed, at one load, varied in nothing."""
 
 
@@ -184,7 +184,7 @@ def powers_class(powers: frozenset[str]) -> str:
 def systems() -> list[System]:
     """Returns all that is compared: every policy of the package, with its default parameters."""
     ours = (name for name, cls in registered().items() if cls.module.startswith(PACKAGE))
-    texts = {name: name for name in ours if name not in (*LEFT_OUT, *NEWER)}
+    texts = {name: name for name in (*ours, *FORMS) if name not in LEFT_OUT}
     texts |= {"gimbal(lucid)": texts.pop("gimbal"), **WRAPPED, **UNTICKED, "pollux": POLLUX}
     return [System(name, text) for name, text in texts.items()]
 
@@ -219,6 +219,7 @@ PAPERS = (
     RankingClaim("a-srpt", "spjf", "A-SRPT"),
     RankingClaim("a-srpt", "spwf", "A-SRPT"),
     RankingClaim("a-srpt", "wcs-subtime", "A-SRPT"),
+    RankingClaim("serverfilling-srpt", "srsf", "ServerFilling"),
 )
 """The claims of each paper about its own system and a rival."""
 ACROSS = (
@@ -234,8 +235,10 @@ ACROSS = (
     RankingClaim("afs-p", "srsf", "nobody"),
     RankingClaim("afs-p", "muri-s", "nobody"),
     RankingClaim("srtf-e", "afs-l", "nobody"),
+    RankingClaim("dovetail", "afs-l", "nobody"),
+    RankingClaim("dovetail:share=false", "afs-l", "nobody"),
 )
-"""What no paper compares: systems of two papers, or a paper's with what is simpler."""
+"""What no paper compares: systems of two papers, a paper's with what is simpler, or with ours."""
 CLAIMS = (*PAPERS, *ACROSS)
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import iteration_times
 from benchmarks.contention import print_errors, sources
 from doc_pages import ROOT, blocks
 from dovetail.cli.main import run
+from tools.zoo.predicted_times import PredictedTimes
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,15 @@ def test_the_physics_page_prints_the_errors_by_source(
     assert len(rows) > 10
     for row in rows:
         assert row.replace(" |", "").strip() in said, row
+
+
+@pytest.mark.slow
+def test_the_physics_page_states_the_errors_of_iteration_times(data_dir: Path) -> None:
+    text = " ".join((ROOT / "docs/concepts/physics.md").read_text().split())
+    for source, by_model in iteration_times.sources(data_dir).items():
+        means = sorted(100 * times.error.mean for times in by_model.values())
+        worst = 100 * PredictedTimes.joined(by_model.values()).error.worst
+        assert f"{means[0]:.1f} to {means[-1]:.1f}% ({worst:.1f}%)" in text, source
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from dovetail.profiling.least_squares import error_of
 from tools.zoo.accuracy import errors_by_region
 from tools.zoo.fit import FITS, refit
 from tools.zoo.fit_placements import Steps, fit_steps, read_steps
-from tools.zoo.from_curve import left_out_error, measured_points
+from tools.zoo.from_curve import left_out_times, measured_points
 from tools.zoo.muri import fit_timed_exchange
 
 TRUE = Compute(0.02, 0.003)
@@ -94,7 +94,7 @@ def test_a_strong_curve_is_fitted_within_what_its_links_can_carry() -> None:
     assert fit.network.within.bandwidth_bytes_per_s <= 1e10
     assert fit.network.across.bandwidth_bytes_per_s <= 1e9 * (1 + 1e-9)
     assert fit.compute.time_s(128) == pytest.approx(1.0, rel=0.1)
-    assert left_out_error(points, batch, servers, GRADIENT_BYTES) is None
+    assert left_out_times(points, batch, servers, GRADIENT_BYTES) is None
 
 
 def test_links_are_fitted_to_an_exchange_that_was_timed() -> None:

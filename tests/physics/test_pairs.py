@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,7 @@ from dovetail.physics.sharing.contention import (
     parse_contention,
     shipped_contention,
 )
-from dovetail.physics.sharing.pairs import MeasuredPair, PairRatio
+from dovetail.physics.sharing.pairs import Measured, MeasuredPair, PairRatio
 from tools.zoo.pairs import (
     OUTSIDE_THE_GPU,
     PairFit,
@@ -103,6 +103,10 @@ def plane(mine: float, other: float) -> float:
     return 0.1 * other / mine
 
 
+def pair_of(measured: Sequence[Measured]) -> MeasuredPair:
+    return MeasuredPair(measured, [plane(mine, other) for mine, other, _ in measured])
+
+
 def ratio(pair: MeasuredPair, mine: float, other: float) -> float:
     return 1 + float(pair.factors([mine], [other])[0, 0]) * plane(mine, other)
 
@@ -111,21 +115,21 @@ MEASURED = [(8, 8, 1.2), (8, 32, 1.8), (32, 8, 1.05), (32, 32, 1.2)]
 
 
 def test_measured_batches_have_the_measured_ratio() -> None:
-    pair = MeasuredPair(MEASURED, plane)
+    pair = pair_of(MEASURED)
 
     assert [ratio(pair, a, b) for a, b, _ in MEASURED] == pytest.approx([x for *_, x in MEASURED])
 
 
 def test_between_batches_the_law_is_corrected_by_what_was_measured_around() -> None:
     # Excess over the law: 2 at all cells, so 2 everywhere.
-    pair = MeasuredPair([(a, b, 1 + 2 * plane(a, b)) for a, b, _ in MEASURED], plane)
+    pair = pair_of([(a, b, 1 + 2 * plane(a, b)) for a, b, _ in MEASURED])
 
     assert ratio(pair, 16, 16) == pytest.approx(1 + 2 * plane(16, 16))
     assert ratio(pair, 3, 100) == pytest.approx(1 + 2 * plane(3, 100))
 
 
 def test_half_way_in_octaves_the_correction_is_the_mean() -> None:
-    pair = MeasuredPair([(8, 8, 1.1), (8, 32, 1.8)], plane)
+    pair = pair_of([(8, 8, 1.1), (8, 32, 1.8)])
 
     # 1 and 2 times the law's 0.1 and 0.4 at the ends; 1.5 times its 0.2 between them.
     assert ratio(pair, 8, 16) == pytest.approx(1 + 1.5 * 0.2)
@@ -133,13 +137,13 @@ def test_half_way_in_octaves_the_correction_is_the_mean() -> None:
 
 
 def test_a_batch_that_was_not_measured_has_the_correction_of_the_nearest() -> None:
-    pair = MeasuredPair([(8, 8, 1.2), (8, 32, 1.4), (32, 8, 1.025)], plane)
+    pair = pair_of([(8, 8, 1.2), (8, 32, 1.4), (32, 8, 1.025)])
 
     assert ratio(pair, 32, 32) == pytest.approx(1 + 1 * plane(32, 32))
 
 
 def test_a_speed_up_counts_as_no_slowdown() -> None:
-    assert MeasuredPair([(8, 8, 0.9)], plane).factors([8], [16]).tolist() == [[0.0]]
+    assert pair_of([(8, 8, 0.9)]).factors([8], [16]).tolist() == [[0.0]]
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,16 @@ from dovetail.study.options import Options
 from property_size import examples
 
 
+@pytest.mark.parametrize("nodes", ["1x4", "1x1+1x3", "2x2"])
 @pytest.mark.parametrize("powers", KINDS, ids=lambda powers: powers.words)
-@examples(8)
+@examples(4)
 @given(seed=st.integers(0, 2**32), jobs=st.integers(1, 3))
-def test_no_bound_exceeds_the_best_of_all_schedules(powers: Powers, seed: int, jobs: int) -> None:
-    found = looseness(drawn(np.random.default_rng(seed), powers, jobs), powers)
+def test_no_bound_exceeds_the_best_of_all_schedules(
+    nodes: str, powers: Powers, seed: int, jobs: int
+) -> None:
+    cluster = Cluster.parse(nodes)
+    trace = drawn(np.random.default_rng(seed), powers, jobs, cluster)
+    found = looseness(trace, powers, cluster)
     assert max(found.values()) <= 1 + 1e-6, found
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from dovetail.physics.speed.throughput import iteration_s, spread
 from dovetail.physics.zoo.profile import FitError, ModelProfile
-from dovetail.profiling.least_squares import error_of
 from tools.zoo.fit_placements import REGIONS, Steps, read_steps, region_of
+from tools.zoo.predicted_times import PredictedTimes
 
 
 def errors_by_region(profile: ModelProfile, data: Path) -> dict[str, FitError]:
@@ -17,16 +17,24 @@ def errors_by_region(profile: ModelProfile, data: Path) -> dict[str, FitError]:
 
     Held-out rows only, but for one GPU: that placement is always fitted.
     """
-    steps = read_steps(data / "data" / "pollux-osdi21" / "traces" / profile.name)
-    seen, held = steps.split()
+    seen, held = _steps(profile, data).split()
     alone = seen.take(seen.gpus == 1)
-    found = {REGIONS[0]: _error(profile, alone)}
+    found = {REGIONS[0]: _times(profile, alone).error}
     for position, region in enumerate(REGIONS[1:], start=1):
-        found[region] = _error(profile, held.take(region_of(held) == position))
+        found[region] = _times(profile, held.take(region_of(held) == position)).error
     return found
 
 
-def _error(profile: ModelProfile, steps: Steps) -> FitError:
+def held_out_times(profile: ModelProfile, data: Path) -> PredictedTimes:
+    """Returns the iteration times of a Pollux model on the placements held out."""
+    return _times(profile, _steps(profile, data).split()[1])
+
+
+def _steps(profile: ModelProfile, data: Path) -> Steps:
+    return read_steps(data / "data" / "pollux-osdi21" / "traces" / profile.name)
+
+
+def _times(profile: ModelProfile, steps: Steps) -> PredictedTimes:
     predicted_s = [
         iteration_s(
             profile,
@@ -37,4 +45,4 @@ def _error(profile: ModelProfile, steps: Steps) -> FitError:
         )
         for nodes, gpus, batch in zip(steps.nodes, steps.gpus, steps.batch, strict=True)
     ]
-    return error_of(np.array(predicted_s), steps.step_s)
+    return PredictedTimes(np.array(predicted_s), steps.step_s)

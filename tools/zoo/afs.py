@@ -17,7 +17,7 @@ from tools.zoo.from_curve import (
     DERIVED,
     FITTED,
     MEASURED,
-    left_out_error,
+    left_out_times,
     measured_points,
     names_of,
     profile_from_curve,
@@ -65,6 +65,7 @@ def _afs_model(name: str, curve: Curve, global_batch: int) -> ModelProfile:
     batch = Batch(global_batch, per_gpu=False, max_per_gpu=min(global_batch, fitting))
     points, gradient_bytes = measured_points(curve), facts.gradient_bytes.value
     fit = fit_curve(points, batch, SERVERS, gradient_bytes)
+    left_out = left_out_times(points, batch, SERVERS, gradient_bytes)
     bed = f"{SOURCE}; section 5 of the AFS paper"
     profile = profile_from_curve(
         name,
@@ -76,6 +77,6 @@ def _afs_model(name: str, curve: Curve, global_batch: int) -> ModelProfile:
         gpus_per_node=Sourced(SERVERS.gpus_per_node, MEASURED, bed),
         batch=Sourced(batch, DERIVED, "global batch of the source; per GPU what 8 GB hold"),
         compute=Sourced(fit.compute, FITTED, SOURCE),
-        left_out=left_out_error(points, batch, SERVERS, gradient_bytes),
+        left_out=left_out.error if left_out else None,
     )
     return replace(profile, stages=derived_stages(profile))

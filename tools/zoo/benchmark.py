@@ -16,29 +16,38 @@ import numpy as np
 
 from dovetail.physics.speed.throughput import iteration_s, throughput_table
 from dovetail.physics.zoo.models import lookup, zoo
-from dovetail.profiling.least_squares import error_of
 from tools.zoo.fit import FITS
 from tools.zoo.fit_placements import read_csv
+from tools.zoo.predicted_times import PredictedTimes
+
+
+def interpolated_times(data: Path) -> dict[str, PredictedTimes]:
+    """Returns the iteration times of ElasticFlow's T4 tables, well placed, by model."""
+    folder = data / "data" / "elasticflow" / "throughputs_T4"
+    return {path.stem: _of_table(path) for path in sorted(folder.glob("*.csv"))}
+
+
+def _of_table(path: Path) -> PredictedTimes:
+    profile = lookup(path.stem, family="pollux")
+    ours, theirs = [], []
+    for row in read_csv(path):
+        batch = float(row.pop("global_batch_size"))
+        for gpus, rate in row.items():
+            if rate and rate != "nan":
+                n = int(gpus)
+                ours.append(iteration_s(profile, gpus=n, batch_per_gpu=batch / n))
+                theirs.append(1 / float(rate))
+    return PredictedTimes(np.array(ours), np.array(theirs))
 
 
 def against_elasticflow(data: Path) -> None:
     """Prints the relative errors against ElasticFlow's tables of the T4."""
-    folder = data / "data" / "elasticflow" / "throughputs_T4"
     print("\niteration times against ElasticFlow's T4 tables, well placed on nodes of four")
     print(f"{'model':<14}{'entries':>8}{'mean':>9}{'p90':>9}{'worst':>9}")
-    for path in sorted(folder.glob("*.csv")):
-        profile = lookup(path.stem, family="pollux")
-        ours, theirs = [], []
-        for row in read_csv(path):
-            batch = float(row.pop("global_batch_size"))
-            for gpus, rate in row.items():
-                if rate and rate != "nan":
-                    n = int(gpus)
-                    ours.append(iteration_s(profile, gpus=n, batch_per_gpu=batch / n))
-                    theirs.append(1 / float(rate))
-        error = error_of(np.array(ours), np.array(theirs))
+    for name, times in interpolated_times(data).items():
+        error = times.error
         shares = "".join(f"{100 * x:>8.1f}%" for x in (error.mean, error.p90, error.worst))
-        print(f"{path.stem:<14}{error.rows:>8}{shares}")
+        print(f"{name:<14}{error.rows:>8}{shares}")
 
 
 def microseconds(act: Callable[[], object], repeats: int) -> float:

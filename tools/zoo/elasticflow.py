@@ -15,11 +15,10 @@ from dovetail.core.errors import InputError
 from dovetail.physics.speed.throughput import iteration_s
 from dovetail.physics.zoo.architecture import architectures
 from dovetail.physics.zoo.device import device
-from dovetail.physics.zoo.profile import Batch, Curve, FitError, ModelProfile
+from dovetail.physics.zoo.profile import Batch, Curve, ModelProfile
 from dovetail.physics.zoo.profile_file import ProfileSet
 from dovetail.physics.zoo.provenance import Sourced
 from dovetail.profiling.fit_curve import Servers, fit_curve
-from dovetail.profiling.least_squares import error_of
 from tools.zoo.fit_placements import read_csv
 from tools.zoo.from_curve import (
     ASSUMED,
@@ -32,6 +31,7 @@ from tools.zoo.from_curve import (
 )
 from tools.zoo.input_pipeline import derived_stages
 from tools.zoo.largest_batch import largest_batch
+from tools.zoo.predicted_times import PredictedTimes
 
 SOURCE = (
     "ElasticFlow artifact (pkusys/ElasticFlow, scheduler, throughputs_A100, Apache-2.0): "
@@ -58,7 +58,7 @@ def fit_elasticflow(data: Path) -> ProfileSet:
 
 
 def _model(name: str, path: Path) -> ModelProfile:
-    curves = _curves(path)
+    curves = read_curves(path)
     size = max(batch for batch in curves if batch <= DEFAULT_BATCH)
     facts = architectures()[f"elasticflow/{name}"]
     fitting = largest_batch(facts.memory.value, device("a100").memory_bytes.value) or size
@@ -81,11 +81,11 @@ def _model(name: str, path: Path) -> ModelProfile:
         profile,
         max_gpus=Sourced(peak, DERIVED, "where the measured throughput peaks"),
         stages=derived_stages(profile),
-        fit_error=Sourced(_other_batches(profile, curves), MEASURED, "at the other batches"),
+        fit_error=Sourced(other_batches(profile, curves).error, MEASURED, "at the other batches"),
     )
 
 
-def _curves(path: Path) -> dict[int, Curve]:
+def read_curves(path: Path) -> dict[int, Curve]:
     """Returns a curve per global batch; counts that did not run are left out."""
     curves = {}
     for row in read_csv(path):
@@ -97,7 +97,8 @@ def _curves(path: Path) -> dict[int, Curve]:
     return curves
 
 
-def _other_batches(profile: ModelProfile, curves: dict[int, Curve]) -> FitError:
+def other_batches(profile: ModelProfile, curves: dict[int, Curve]) -> PredictedTimes:
+    """Returns the iteration times at all batches but the one that was fitted."""
     predicted, measured = [], []
     for batch, curve in curves.items():
         if batch == profile.batch.value.size:
@@ -105,4 +106,4 @@ def _other_batches(profile: ModelProfile, curves: dict[int, Curve]) -> FitError:
         for gpus, time_s in zip(curve.gpus, curve.iteration_s, strict=True):
             predicted.append(iteration_s(profile, gpus=gpus, batch_per_gpu=batch / gpus))
             measured.append(time_s)
-    return error_of(np.array(predicted), np.array(measured))
+    return PredictedTimes(np.array(predicted), np.array(measured))

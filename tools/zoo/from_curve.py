@@ -9,7 +9,7 @@ from dovetail.physics.zoo.architecture import architectures
 from dovetail.physics.zoo.profile import Batch, Curve, FitError, ModelProfile
 from dovetail.physics.zoo.provenance import Provenance, Sourced
 from dovetail.profiling.fit_curve import CurveFit, CurveProblem, Servers
-from dovetail.profiling.least_squares import error_of
+from tools.zoo.predicted_times import PredictedTimes
 
 MEASURED, FITTED, DERIVED, ASSUMED = Provenance
 
@@ -31,10 +31,10 @@ def measured_points(curve: Curve) -> Curve:
     return Curve(tuple(gpus[i] for i in kept), tuple(times[i] for i in kept))
 
 
-def left_out_error(
+def left_out_times(
     curve: Curve, batch: Batch, servers: Servers, gradient_bytes: float
-) -> FitError | None:
-    """Returns the errors at each inner point of a fit without it; None with too few points."""
+) -> PredictedTimes | None:
+    """Returns each inner point as a fit without it predicts it; None with too few points."""
     unknowns = 6
     if len(curve.gpus) <= unknowns + 1:
         return None
@@ -44,7 +44,7 @@ def left_out_error(
         problem.predicted_s(problem.solve(np.delete(gpus, i), np.delete(times, i)), gpus)[i]
         for i in range(1, len(times) - 1)
     ]
-    return error_of(np.array(predicted), times[1:-1])
+    return PredictedTimes(np.array(predicted), times[1:-1])
 
 
 def profile_from_curve(

@@ -300,9 +300,8 @@ def batches_held_out(rows: PairRows, fit: PairFit, models: Sequence[str]) -> Fit
 def _left_out(rows: PairRows, fit: PairFit, kept: Sequence[int], held: Sequence[int]) -> Floats:
     """Returns the ratios of held rows of one pair, by the table of its kept rows."""
     law = fit.predicted(rows) - 1.0
-    excess = {(rows.mine[i][1], rows.other[i][1]): max(LEAST, float(law[i])) for i in kept}
     measured = [(rows.mine[i][1], rows.other[i][1], float(rows.ratio[i])) for i in kept]
-    table = MeasuredPair(measured, lambda mine, other: excess[int(mine), int(other)])
+    table = MeasuredPair(measured, [max(LEAST, float(law[i])) for i in kept])
     factors = [float(table.factors([rows.mine[i][1]], [rows.other[i][1]])[0, 0]) for i in held]
     return np.asarray(1.0 + np.array(factors) * law[list(held)])
 

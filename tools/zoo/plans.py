@@ -20,10 +20,10 @@ from dovetail.algorithms.pipeline_time import Links, replicas_held, stage_parts
 from dovetail.core.job import Floats, PipelineStage
 from dovetail.physics.pipelines.pipelined import Pipelined
 from dovetail.physics.pipelines.planner import slice_bytes
-from dovetail.physics.zoo.profile import FitError
-from dovetail.profiling.least_squares import error_of, solve_least_squares
+from dovetail.profiling.least_squares import solve_least_squares
 from tools.zoo.fit_placements import read_csv
 from tools.zoo.networks import FP16_BYTES, Transformer, transformer
+from tools.zoo.predicted_times import PredictedTimes
 
 GPUS_PER_NODE = 8
 PEAK_FLOPS_PER_S = 312e12
@@ -61,13 +61,12 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True)
 class PlanFit:
-    """What the fit found: efficiency and fixed seconds by model, links, errors by model."""
+    """What the fit found: efficiency and fixed seconds, links, and rows held out, by model."""
 
     efficiency: Mapping[str, float]
     fixed_s: Mapping[str, float]
     links: Links
-    held_out: Mapping[str, FitError]
-    every_row: FitError
+    held_out: Mapping[str, PredictedTimes]
 
 
 def read_plans(data: Path) -> list[PlanRow]:
@@ -86,7 +85,7 @@ def read_plans(data: Path) -> list[PlanRow]:
 
 
 def fit_plans(data: Path) -> PlanFit:
-    """Returns the fit to all rows, and the errors on rows each fold did not see."""
+    """Returns the fit to all rows, and what each fold says of those it did not see."""
     rows = read_plans(data)
     truth = np.array([row.iteration_s for row in rows])
     guessed = np.zeros(len(rows))
@@ -102,8 +101,7 @@ def fit_plans(data: Path) -> PlanFit:
         {m: float(np.exp(all_rows[1 + 2 * i])) for i, m in enumerate(SHAPES)},
         {m: float(np.exp(all_rows[2 + 2 * i])) for i, m in enumerate(SHAPES)},
         _links(all_rows),
-        {m: error_of(guessed[models == m], truth[models == m]) for m in names},
-        error_of(guessed, truth),
+        {m: PredictedTimes(guessed[models == m], truth[models == m]) for m in names},
     )
 
 

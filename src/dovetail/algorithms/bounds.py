@@ -80,6 +80,13 @@ class Looseness(NamedTuple):
 LOOSENESS = {
     Powers(): Looseness(0.91, 0.70),
     Powers(elastic=True): Looseness(0.96, 0.88),
+    Powers(sharing=True): Looseness(0.86, 0.66),
+    Powers(sharing=True, limits=True): Looseness(0.87, 0.66),
+    Powers(interleaving=True): Looseness(0.88, 0.60),
+    Powers(sharing=True, interleaving=True): Looseness(0.86, 0.66),
+    Powers(elastic=True, sharing=True): Looseness(0.80, 0.61),
+    Powers(elastic=True, interleaving=True): Looseness(0.71, 0.49),
+    Powers(elastic=True, sharing=True, interleaving=True): Looseness(0.80, 0.49),
 }
 """Of 60 crowds of four jobs, where it was measured (`python -m benchmarks.bound_looseness`)."""
 

@@ -49,13 +49,13 @@ def slowdowns(
     that a member is present; it gets q / (1 + sum of the others' q). The sum of these is convex
     in each q, so it is largest where each q is 0 or 1, and there it is at most 1.
     """
-    overlap, total = overlaps(stages), _total(stages)
+    overlap, total = overlaps(stages).T, _total(stages).T
     # What is left of an iteration in which no stage is known to run: nobody else slows it.
     idle = np.maximum(0.0, 1.0 - total)
     contended = _contended(held, capacity)
     free = [r for r in range(stages.shape[-1]) if r not in contended]
-    longest = stages[..., free].max(axis=-1, initial=0.0)
-    stage, use, press, serves = (_first(a, contended) for a in (stages, held, weight, capacity))
+    longest = stages[..., free].max(axis=-1, initial=0.0).T
+    stage, use, press, serves = (_turned(a, contended) for a in (stages, held, weight, capacity))
     apart = 1.0 - overlap
 
     def iteration(stretch: Floats) -> Floats:
@@ -72,18 +72,18 @@ def slowdowns(
     pressing = press * present
     stretch = _stretch(pressing, press, serves)
     if corrections is not None:
-        more = (_first(corrections, contended) * pressing[:, :, None, :]).sum(axis=-1) / press
-        stretch = np.maximum(1.0, stretch + more / serves)
-    return np.maximum(1.0, iteration(stretch))
+        added = _turned(corrections, contended) * pressing[:, :, None]
+        stretch = np.maximum(1.0, stretch + added.sum(axis=1) / press / serves)
+    return np.maximum(1.0, iteration(stretch)).T
 
 
-def _first(array: Floats, resources: list[int]) -> Floats:
-    """Returns some resources of an array, their axis moved from the last place to the first.
+def _turned(array: Floats, resources: list[int]) -> Floats:
+    """Returns some resources of an array with its axes in the opposite order: sets come last.
 
-    NOTE: one array of all resources that are contended takes half as long as one of each.
+    NOTE: loops over sets, not over the few members, take 0.6 to 0.8 of the time, and one array of
+    all contended resources takes half as long as one of each.
     """
-    axes = range(array.ndim - 1)
-    return np.ascontiguousarray(array.transpose(-1, *axes)[resources])
+    return np.ascontiguousarray(array.T[resources])
 
 
 def _contended(held: Floats, capacity: Floats) -> list[int]:
@@ -95,10 +95,10 @@ def _contended(held: Floats, capacity: Floats) -> list[int]:
 
 def _stretch(pressing: Floats, weight: Floats, capacity: Floats) -> Floats:
     """Returns how many times as long a visit takes beside the others who press."""
-    if pressing.shape[-1] == 2:
-        others = pressing[..., ::-1]
+    if pressing.shape[1] == 2:
+        others = pressing[:, ::-1]
     else:
-        others = pressing.sum(axis=-1, keepdims=True) - pressing
+        others = pressing.sum(axis=1, keepdims=True) - pressing
     return np.asarray(np.maximum(1.0, (1.0 + others / weight) / capacity))
 
 

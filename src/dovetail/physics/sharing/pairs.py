@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,8 +36,8 @@ class PairRatio:
         return one, two
 
 
-Excess = Callable[[float, float], float]
-"""The excess of the ratio over 1 by a law, from my micro-batch and the other's; positive."""
+Measured = tuple[int, int, float]
+"""The micro-batches of two jobs, and the ratio of the first."""
 
 
 class MeasuredPair:
@@ -48,10 +48,11 @@ class MeasuredPair:
     the value of the nearest one that was.
     """
 
-    def __init__(self, measured: Iterable[tuple[int, int, float]], law: Excess) -> None:
+    def __init__(self, measured: Sequence[Measured], by_law: Sequence[float]) -> None:
+        """Takes measured ratios, and of each the excess over 1 by the law, positive."""
         cells: dict[tuple[float, float], list[float]] = {}
-        for mine, other, ratio in measured:
-            factor = max(0.0, ratio - 1) / law(mine, other)
+        for (mine, other, ratio), excess in zip(measured, by_law, strict=True):
+            factor = max(0.0, ratio - 1) / excess
             cells.setdefault((math.log2(mine), math.log2(other)), []).append(factor)
         known = {at: sum(factors) / len(factors) for at, factors in cells.items()}
         self._rows = sorted({mine for mine, _ in known})
