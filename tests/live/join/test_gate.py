@@ -29,7 +29,14 @@ from dovetail.wire.agent import (
     InventoryRequest,
 )
 from dovetail.wire.connection import LineConnection
-from dovetail.wire.join import ENTRANCES, Join, JoinRefused, NodeDevices, Welcome
+from dovetail.wire.join import (
+    ENTRANCES,
+    Join,
+    JoinRefused,
+    NodeDevices,
+    Welcome,
+    incarnation_of,
+)
 from gate_scene import DEVICES, GateScene
 from patience import PATIENCE_S, until
 
@@ -49,6 +56,32 @@ def test_nodes_get_numbers_as_they_join_and_keep_them(scene: GateScene) -> None:
     again = NodeRegistry(scene.folder / "registry.json")
     assert [node.name for node in again.nodes] == ["n2", "n1"]
     assert again.take().installed == (2, 2)
+
+
+def test_an_agent_of_another_folder_is_admitted_when_its_node_is_lost(scene: GateScene) -> None:
+    """What it does not list may run for the agent before it, that of the first folder."""
+    scene.join("n1", "f0-1").link.close()
+    assert scene.join("n1", "f0-2").number == 0, "another agent of that folder"
+    for registry in (scene.registry, NodeRegistry(scene.folder / "registry.json")):
+        registry.expect(("n1", "n2"), keeps=True)
+        strange = Join(WIRE_VERSION, "", "n1", "", incarnation_of("f1", "3"), DEVICES)
+        refused = registry.admit(strange)
+        assert isinstance(refused, JoinRefused) and "another --folder" in refused.why
+        assert "wait until the node is lost" in refused.mend
+    lost: set[int] = set()
+    scene.registry.is_lost = lost.__contains__
+    assert isinstance(scene.registry.admit(strange), JoinRefused)
+    lost.add(0)
+    assert scene.registry.admit(strange) == 0
+    lost.clear()
+    # The first agent is back, whose node was lost: another has the name now.
+    before = Join(WIRE_VERSION, "", "n1", "", incarnation_of("f0", "2"), DEVICES)
+    assert isinstance(scene.registry.admit(before), JoinRefused)
+    assert scene.registry.admit(replace(before, incarnation="4")) == 0, (
+        "an agent of before says none"
+    )
+    scene.registry.expect(("n1", "n2"), keeps=False)
+    assert scene.registry.admit(before) == 0, "no job is under way"
 
 
 def test_orders_and_reports_travel_both_ways(scene: GateScene) -> None:
