@@ -117,7 +117,7 @@ def up(
 
     \b
     Example:
-      dovetail up --policy sjf-bsbf --engine local
+      dovetail up --policy dovetail --engine local
       dovetail up --policy afs-p --engine emulated:4x4@60 --home demo
     """
     from dovetail.live.engines.engine_spec import EngineSpec
@@ -321,6 +321,8 @@ def _print_up(request: UpRequest, address: str, as_json: bool, pid: int) -> None
     is_default = request.home == Path(DEFAULT_HOME).expanduser()
     where = "" if is_default else f" --home {request.home}"
     click.echo(f"{request.engine} is up with {request.policy}; stop it with: dovetail down{where}")
+    if request.policy == "fifo":
+        click.echo("recommended where jobs may change or share their GPUs: --policy dovetail")
     if address:
         click.echo(f"the controller listens on {address}; the token is in {token}")
 
