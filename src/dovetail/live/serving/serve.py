@@ -266,17 +266,27 @@ def _control(
         server = _server(request, folder, handler, users, terminals)
         stack.callback(server.stop)
         server.start(request.listen)
-        is_lost = partial(_is_lost, world, clock)
-        engine.heed_losses(is_lost)
-        if engine.ships:
-            engine.ship_through(_shipping_store(request, folder, is_lost, engine.names))
-            stack.callback(engine.ship_through, None)
+        _serve_nodes(stack, engine, request, folder, partial(_is_lost, world, clock))
         stack.enter_context(_serving_engine(engine, server, intake))
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
         ready(server)
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
         run_loop(world, WatchdogPolicy(scheduler.policy, watchdog), memory=world.memory)
         LOG.info("controller %d ends as requested", recovered.epoch)
+
+
+def _serve_nodes(
+    stack: ExitStack,
+    engine: Engine,
+    request: UpRequest,
+    folder: Folder,
+    is_lost: Callable[[int], bool],
+) -> None:
+    """Passes on to the engine which nodes are lost, and serves the files that travel."""
+    engine.heed_losses(is_lost)
+    if engine.ships:
+        engine.ship_through(_shipping_store(request, folder, is_lost, engine.names))
+        stack.callback(engine.ship_through, None)
 
 
 def _shipping_store(
