@@ -66,6 +66,8 @@ def told(world: SimWorld, policy: Policy, facts: Facts) -> list[Told]:
 def _named(fact: Fact, shapes: list[Shape]) -> Told:
     if not isinstance(fact, Explained):
         return fact
-    return fact.t, tuple(
+    # Reasons of shapes come in the order of their numbers.
+    named = [
         (r.code, r.job, shapes[r.shape] if r.shape >= 0 else None, r.behind) for r in fact.reasons
-    )
+    ]
+    return fact.t, tuple(sorted(named, key=repr))

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, replace
 import numpy as np
 import pytest
 
-from benchmarks.bound_looseness import CLUSTER, drawn, least_mean_jct_s
+from benchmarks.bound_looseness import ONE_NODE, drawn, least_mean_jct_s
 from builders import Row, Story, play, play_scene, scene_of, trace_of
 from dovetail.algorithms.bounds import Powers
 from dovetail.core.cluster import GIB, Cluster, NodeGroup
@@ -373,7 +373,7 @@ def test_an_outlived_forecast_does_not_rank_first_for_ever() -> None:
 
 def test_the_price_rule_is_near_the_optimum_of_small_instances() -> None:
     # Elastic jobs on 4 GPUs, all schedules tried. Measured: 1.10 on average, at most 1.27.
-    powers, given, found = Powers(elastic=True), Options(CLUSTER), []
+    powers, given, found = Powers(elastic=True), Options(ONE_NODE), []
     for seed in range(12):
         trace = drawn(np.random.default_rng(seed), powers, 5 if seed < 3 else 4)
         least_s = least_mean_jct_s(trace, given, powers)

@@ -211,14 +211,17 @@ class Dovetail:
 
 
 def _with_guests_settled(view: View) -> View:
-    """Returns a view in which those who share a GPU with a job that stays may not be stopped."""
-    named, may = view.plan.occupancy.named.values(), view.preemptible
-    guests = {
-        job
-        for sharing in named
-        if len(sharing) > 1 and not all(may[other] for other in sharing)
-        for job in sharing
-    }
+    """Returns a view in which those who share a GPU with a job that stays may not be stopped.
+
+    Nor may those who share one with these.
+    """
+    may = view.preemptible
+    sharing = [set(jobs) for jobs in view.plan.occupancy.named.values() if len(jobs) > 1]
+    stay = {job for jobs in sharing for job in jobs if not may[job]}
+    guests: set[int] = set()
+    while stay - guests:
+        guests |= stay
+        stay = {job for jobs in sharing if jobs & guests for job in jobs}
     return replace(view, staying=view.staying | guests) if guests else view
 
 
