@@ -81,6 +81,19 @@ def test_the_ban_gives_way_once_the_other_node_is_gone() -> None:
     assert said == [(0,), ()]
 
 
+def test_the_ban_gives_way_after_a_minute_in_the_queue() -> None:
+    """Under fifo others wait behind the job, beside the free GPUs of the node."""
+    s = Stage(nodes=2, gpus=1)
+    s.submit(1.0, duration_s=60.0)
+    s.submit(2.0, duration_s=500.0)
+    s.submit(20.0, duration_s=5.0)
+    fails(s, 5.0, 1, "its keeper was killed")
+    s.play(60.0)
+    assert nodes(s, 1) == [0] and nodes(s, 3) == []
+    s.play(300.0)
+    assert nodes(s, 1) == nodes(s, 3)[:1] * 2 == [0, 0]
+
+
 @pytest.mark.parametrize("code", [1, -11, -9])
 def test_a_program_that_fails_is_not_kept_off_its_node(code: int) -> None:
     s = Stage(nodes=2, gpus=1)

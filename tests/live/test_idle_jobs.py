@@ -40,6 +40,20 @@ def test_a_job_is_idle_once_all_of_its_workers_are() -> None:
     assert idle_for(s, 1) < 0
 
 
+def test_how_long_a_job_was_idle_is_forgotten_with_its_gpus() -> None:
+    s = Stage(nodes=1, gpus=1)
+    s.submit(1.0, duration_s=5000.0)
+    idle(s, 700.0, (1, 0, 600.0))
+    s.ask(720.0, "requeue", 1)
+    # By one controller: the next one would know nothing of it anyway.
+    found: list[float] = []
+    for at_s in (719.0, 740.0):
+        s.at(at_s, lambda: found.append(idle_for(s, 1)))
+    s.play(760.0)
+    before_s, after_s = found
+    assert before_s > 600.0 and after_s < 0
+
+
 def test_without_the_operators_word_nothing_is_reclaimed() -> None:
     s = Stage(nodes=1, gpus=1)
     s.submit(1.0, duration_s=5000.0)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.core.errors import InputError
 from dovetail.live.edges.protocols import NodeLost
 from dovetail.live.engines.node_registry import NodeRegistry
 from dovetail.live.join import gate as gate_module
@@ -82,6 +83,9 @@ def test_an_agent_of_another_folder_is_admitted_when_its_node_is_lost(scene: Gat
     )
     scene.registry.expect(("n1", "n2"), keeps=False)
     assert scene.registry.admit(before) == 0, "no job is under way"
+    (scene.folder / "folders.json").write_text("[]")
+    with pytest.raises(InputError, match=r"folders\.json: cannot be read"):
+        NodeRegistry(scene.folder / "registry.json")
 
 
 def test_orders_and_reports_travel_both_ways(scene: GateScene) -> None:

@@ -79,9 +79,9 @@ class Leases:
     def keeps(self, job: LiveJob) -> bool:
         """Returns whether a job keeps its place on a node that is down and not yet lost.
 
-        It can only wait for its processes there, or for how they ended: a plain job for each of
-        them, one that trains if it has no others. A job that leaves does not, nor one of which
-        nothing was started there.
+        A plain job does if any of its workers may be there, a job that trains if all of them may:
+        with others it would train on. A job that leaves the node does not keep its place, nor does
+        one that never started a worker there.
         """
         if not job.is_placed or self.gangs.of(job).roster.is_leaving:
             return False

@@ -37,8 +37,9 @@ class RegistryEntry:
 class NodeRegistry:
     """The nodes of a cluster. For several threads.
 
-    It also knows the folder of each node's agent. What an agent of another folder does not list may
-    run all the same, for the agent before it: such a one is admitted when the node `is_lost`.
+    It also knows the folder of each node's agent. The inventory of an agent with another folder
+    lacks the workers of the agent before it, which may live. So the registry admits such an agent
+    only when the node `is_lost`.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = monotonic) -> None:
@@ -116,13 +117,12 @@ class NodeRegistry:
         if last and not self.is_lost(number):
             why = "jobs of its agent with another --folder, or on another machine, may still run"
             return JoinRefused(why, "start it with that folder, or wait until the node is lost")
-        self._folders[join.node] = folder
+        folders = {**self._folders, join.node: folder}
         try:
-            content = json.dumps(self._folders)
-            write_whole(self._path.with_name(FOLDERS), content, mode=PRIVATE)
+            write_whole(self._path.with_name(FOLDERS), json.dumps(folders), mode=PRIVATE)
         except OSError as error:
-            del self._folders[join.node]
             return JoinRefused(f"it cannot be stored: {error.strerror}", "free space on the disk")
+        self._folders = folders
         return None
 
     def _change(self, nodes: tuple[RegistryEntry, ...], number: int) -> int | JoinRefused:
@@ -187,12 +187,15 @@ def _stored(path: Path) -> tuple[RegistryEntry, ...]:
 
 
 def _stored_folders(path: Path) -> dict[str, str]:
-    """Returns the folders of the nodes' agents; none where that is not known."""
+    """Returns the folders of the nodes' agents. Raises InputError if the file is damaged."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return {str(name): str(folder) for name, folder in stored.items()}
+    except FileNotFoundError:
         return {}
-    return {str(name): str(folder) for name, folder in stored.items()}
+    except (OSError, ValueError, AttributeError) as error:
+        mend = "put back a copy; if no job is under way, remove it"
+        raise InputError(str(path), f"cannot be read: {error}", mend) from None
 
 
 def _cluster_of(nodes: tuple[RegistryEntry, ...]) -> Cluster:
